@@ -6,14 +6,16 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import insert
-from sqlmodel import col, select
+import sqlalchemy
+from sqlalchemy import func, or_
+from sqlmodel import SQLModel, col, select
 
-from shared.db.database import Database
+from shared.db.database import Database, Session
 from shared.models import Conversation, Event, Sandbox, SandboxTransition, StartTask
 from shared.sql.statements import prepare
 from shared.states import Stage, Status
 from tests.bench.seeding import NEWEST, Seeded, seed
+from tests.copied_rows import copy_rows, numbers, random_text
 from tests.factories import VAULT
 from tests.services.stores import Stores
 
@@ -73,40 +75,41 @@ class ExplainedStores:
 def add_starts_and_events(database: Database) -> None:
     """A start task for each conversation, events of some, and a history of each sandbox."""
     with database.transaction() as session:
-        rows = session.exec(select(Conversation).order_by(col(Conversation.id))).all()
-        starts: dict[str, Any] = {"stage": Stage.READY, "request": {}}
-        session.execute(
-            insert(StartTask),
-            [
-                StartTask(
-                    owner_id=row.owner_id,
-                    conversation_id=row.id,
-                    created_at=row.created_at,
-                    updated_at=row.updated_at,
-                    **starts,
-                ).model_dump()
-                for row in rows
-            ],
-        )
-        moves = [
-            {"sandbox_id": sandbox_id, "to_status": Status.RUNNING, "at": NEWEST}
-            for sandbox_id in session.exec(select(Sandbox.id)).all()
-            for _ in range(3)
-        ]
-        session.execute(insert(SandboxTransition), moves)
-        session.execute(
-            insert(Event),
-            [
-                Event(
-                    conversation_id=row.id,
-                    id=f"{number}",
-                    kind="k",
-                    timestamp=NEWEST + timedelta(seconds=number),
-                    body={},
-                ).model_dump(exclude={"seq"})
-                for row in {row.owner_id: row for row in rows}.values()
-                for number in range(100)
-            ],
-        )
+        for add in (_add_starts, _add_histories, _add_events):
+            add(session)
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("ANALYZE")
+
+
+def _add_starts(session: Session) -> None:
+    first = session.exec(select(Conversation).limit(1)).one()
+    times: dict[str, Any] = {"created_at": first.created_at, "updated_at": first.updated_at}
+    _add(session, StartTask(owner_id=first.owner_id, conversation_id=first.id, stage=Stage.READY, request={}, **times))
+    columns = (col(getattr(Conversation, name)) for name in ("id", "owner_id", *times))
+    others = sqlalchemy.select(*columns).where(col(Conversation.id) != first.id).subquery()
+    own = {name: others.c[name] for name in ("owner_id", *times)}
+    copy_rows(session, StartTask, others, id=random_text(session), conversation_id=others.c.id, **own)
+
+
+def _add_histories(session: Session) -> None:
+    first, number = session.exec(select(Sandbox.id).limit(1)).one(), numbers(3)
+    _add(session, SandboxTransition(sandbox_id=first, to_status=Status.RUNNING, at=NEWEST))
+    is_new = or_(col(Sandbox.id) != first, number.c.number > 1)
+    others = sqlalchemy.select(col(Sandbox.id)).join(number, is_new).subquery()
+    copy_rows(session, SandboxTransition, others, sandbox_id=others.c.id)
+
+
+def _add_events(session: Session) -> None:
+    """A hundred events of one conversation of each user."""
+    of_users = sqlalchemy.select(func.max(col(Conversation.id)).label("id")).group_by(col(Conversation.owner_id))
+    first: str = session.execute(of_users).scalars().all()[0]
+    times = [NEWEST + timedelta(seconds=number) for number in range(100)]
+    events = (Event(conversation_id=first, id=f"{at:%M%S}", kind="k", timestamp=at, body={}) for at in times)
+    _add(session, *events)
+    others = of_users.having(func.max(col(Conversation.id)) != first).subquery()
+    copy_rows(session, Event, others, conversation_id=others.c.id)
+
+
+def _add(session: Session, *rows: SQLModel) -> None:
+    session.add_all(rows)
+    session.flush()

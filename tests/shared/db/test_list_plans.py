@@ -80,8 +80,7 @@ def test_later_page_reads_from_its_first_row(store: Explained, owner_id: str, or
     assert re.search(found, store.plan), store.plan
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(
+FILTERS = pytest.mark.parametrize(
     "which",
     [
         ConversationFilter(title_contains="PARSER of"),
@@ -95,14 +94,25 @@ def test_later_page_reads_from_its_first_row(store: Explained, owner_id: str, or
     ],
     ids=["title", "rare title", "short title", "created", "updated", "sandbox", "repository", "trigger"],
 )
+
+
+def of_owner(store: Explained, owner_id: str, which: ConversationFilter) -> ConversationFilter:
+    """The filter, with a sandbox of the owner."""
+    return which if which.sandbox_id is None else ConversationFilter(sandbox_id=store.seeded.sandboxes[owner_id][0])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@FILTERS
 def test_filters_read_the_owner_s_rows_only(
     store: Explained, owner_id: str, which: ConversationFilter, order: str
 ) -> None:
-    if which.sandbox_id is not None:
-        which = ConversationFilter(sandbox_id=store.seeded.sandboxes[owner_id][0])
-    search(store, owner_id, which, order)
+    search(store, owner_id, of_owner(store, owner_id, which), order)
     assert not store.looks_through("conversation"), store.plan
-    conversation_lists.count(store, owner_id, which)
+
+
+@FILTERS
+def test_counts_read_the_owner_s_rows_only(store: Explained, owner_id: str, which: ConversationFilter) -> None:
+    conversation_lists.count(store, owner_id, of_owner(store, owner_id, which))
     assert not store.looks_through("conversation"), store.plan
 
 

@@ -5,18 +5,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import literal
 from sqlmodel import Session
 
 from shared.clock import after
 from shared.db.database import Database
-from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
 from shared.nodes import placement
 from shared.sandboxes import queries as sandbox_queries
 from shared.states import Desired, Status
 from shared.warm_pool import pool as warm_pool
 from shared.warm_pool import start as sandbox_start
+from tests.copied_rows import copy_rows, numbers, random_text
 from tests.factories import NODE_ID, VAULT, ApiUser
 from tests.shared.db.plans import plans_of_sessions
 
@@ -41,14 +41,11 @@ QUERIES: dict[str, Callable[[Session, SandboxSpec], Any]] = {
 @pytest.fixture
 def history(database: Database, add: Callable[..., str]) -> Database:
     """A pool with one warm sandbox, and thousands of deleted ones."""
-    with database.reading() as session:
-        columns = session.get_one(Sandbox, add()).model_dump()
-    deleted = {"desired": Desired.DELETED, "status": Status.DELETED}
+    add()
+    deleted = {"desired": literal(Desired.DELETED), "status": literal(Status.DELETED)}
     with database.transaction() as session:
-        session.execute(
-            insert(Sandbox),
-            [columns | deleted | {"id": new_id(), "session_key_digest": new_id()} for _ in range(DELETED)],
-        )
+        other = random_text(session)
+        copy_rows(session, Sandbox, numbers(DELETED), id=other, session_key_digest=other, **deleted)
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("ANALYZE")
     return database

@@ -7,17 +7,18 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, insert, text
+from sqlalchemy import create_engine, text
 from sqlmodel import SQLModel
 
 from shared.clock import after, now
 from shared.db.database import Database
 from shared.ids import new_id
-from shared.models import ChangeEntry, IdempotencyKey, Node, Sandbox
+from shared.models import ChangeEntry, Conversation, IdempotencyKey, Node, Sandbox, StartTask
 from shared.retention import tombstones
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.failover import LostNode
 from shared.states import Stage, Status
+from tests.copied_rows import copy_rows, numbers, random_text
 from tests.factories import NODE_ID, ApiUser, make_conversation, make_node, make_sandbox, make_start_task
 from tests.shared.db.plans import plans_of_sessions
 from tests.worker.scenarios import row
@@ -43,23 +44,23 @@ stores = pytest.mark.parametrize(
 def aged_context(context: WorkerContext, user: ApiUser) -> WorkerContext:
     """A store with thousands of deleted sandboxes and their conversations."""
     gone = make_sandbox(context.database, user, status=Status.DELETED)
-    task = make_start_task(context.database, user, gone, stage=Stage.READY)
-    conversation = make_conversation(context.database, user, gone)
+    make_start_task(context.database, user, gone, stage=Stage.READY)
+    make_conversation(context.database, user, gone)
     with context.database.transaction() as session:
-        for row, own in ((gone, "session_key_digest"), (task, "conversation_id"), (conversation, "title")):
-            columns = row.model_dump()
-            session.execute(insert(type(row)), [columns | {"id": new_id(), own: new_id()} for _ in range(OLD)])
-        change = ChangeEntry(number=0, owner_id=new_id(), kind="sandbox", row_id=gone.id).model_dump()
-        session.execute(insert(ChangeEntry), [change | {"number": number} for number in range(OLD)])
-        response = _stored_response(user)
-        session.execute(
-            insert(IdempotencyKey), [response | {"id": new_id(), "key": str(number)} for number in range(OLD)]
-        )
+        session.add(ChangeEntry(number=0, owner_id=new_id(), kind="sandbox", row_id=gone.id))
+        session.add(_stored_response(user))
+        session.flush()
+        rows, other = numbers(OLD), random_text(session)
+        copy_rows(session, Sandbox, rows, id=other, session_key_digest=other)
+        copy_rows(session, StartTask, rows, id=other, conversation_id=other)
+        copy_rows(session, Conversation, rows, id=other, title=other)
+        copy_rows(session, ChangeEntry, rows, number=rows.c.number)
+        copy_rows(session, IdempotencyKey, rows, id=other, key=other)
     return context
 
 
-def _stored_response(user: ApiUser) -> dict[str, Any]:
-    """Return the row of a response that is stored for a day."""
+def _stored_response(user: ApiUser) -> IdempotencyKey:
+    """Return a response that is stored for a day."""
     response: dict[str, Any] = {
         "operation": "POST /",
         "fingerprint": "",
@@ -67,7 +68,7 @@ def _stored_response(user: ApiUser) -> dict[str, Any]:
         "answer": {},
         "expires_at": after(86_400),
     }
-    return IdempotencyKey(owner_id=user.id, key="", **response).model_dump()
+    return IdempotencyKey(owner_id=user.id, key="", **response)
 
 
 @pytest.fixture
