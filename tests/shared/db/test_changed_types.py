@@ -59,4 +59,4 @@ def test_session_fails_once(database: Database, database_url: str, use: Callable
 
 def test_fetch_is_repeated(database: Database, database_url: str) -> None:
     prepare_and_change_type(database, database_url, fetch)
-    fetch(database)
+    assert database.fetch(READ, {}) == []
