@@ -6,6 +6,7 @@ import structlog
 import uvicorn
 
 from api.app import create_app, make_context
+from api.limits.addresses import proxy_addresses
 from api.server.connections import limited_http
 from api.server.counted_websockets import CountedWebSocket
 from api.server.graceful import DrainingServer
@@ -50,7 +51,7 @@ def main() -> None:
         # Compressing a large message would block the event loop.
         ws_per_message_deflate=False,
         limit_concurrency=max_connections,
-        forwarded_allow_ips=settings.trusted_proxies,
+        forwarded_allow_ips=proxy_addresses(settings.trusted_proxies),
         timeout_keep_alive=KEEPALIVE_SECONDS,
         timeout_graceful_shutdown=10,
         server_header=False,

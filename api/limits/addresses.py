@@ -1,7 +1,7 @@
 """The client address that limits count by."""
 
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Network, IPv6Address, ip_address
 
 from starlette.types import Scope
 
@@ -30,3 +30,20 @@ def group(address: str) -> str:
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
         return f"{IPv6Address(int(parsed) >> IPV6_PREFIX_BITS << IPV6_PREFIX_BITS)}/{IPV6_PREFIX_BITS}"
     return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+
+
+def proxy_addresses(text: str) -> list[str]:
+    """Return the addresses and networks of `AW_TRUSTED_PROXIES`, those of IPv4 also in the form of IPv6.
+
+    A socket on `::` accepts connections by IPv4, too, and shows their addresses in that form (RFC 4291, 2.5.5.2).
+    """
+    listed = [item.strip() for item in text.split(",")]
+    return [*listed, *filter(None, map(_mapped, listed))]
+
+
+def _mapped(text: str) -> str | None:
+    try:
+        network = IPv4Network(text)
+    except ValueError:
+        return None
+    return f"::ffff:{network.network_address}/{96 + network.prefixlen}"
