@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Index, Integer, UniqueConstraint
+from sqlalchemy import Index, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 from shared.clock import now
@@ -124,7 +124,7 @@ class SandboxTransition(SQLModel, table=True):
 
     __tablename__ = "sandbox_transition"
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite"))
+    id: int | None = Field(default=None, primary_key=True)
     sandbox_id: str = Field(foreign_key="sandbox.id", index=True, max_length=32)
     from_status: str | None = Field(default=None, max_length=16)
     to_status: str = Field(max_length=16)

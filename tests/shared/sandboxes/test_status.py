@@ -3,7 +3,6 @@
 from dataclasses import fields
 
 import pytest
-from sqlalchemy import text
 from sqlmodel import Session
 
 from shared.clock import now
@@ -164,17 +163,6 @@ def test_newest_part_of_a_long_history_is_read(
             session.add(SandboxTransition(sandbox_id=sandbox.id, to_status=Status.RUNNING, reason=str(number)))
             session.flush()
     assert [row.reason for row in history(database, sandbox)] == ["2", "3", "4"]
-
-
-def test_transitions_are_written_after_two_billion_others(database: Database, user: ApiUser) -> None:
-    sandbox = make_sandbox(database, user, status=Status.STARTING)
-    last = 2**31 - 1
-    with database.transaction() as session:
-        session.add(SandboxTransition(id=last, sandbox_id=sandbox.id, to_status=Status.STARTING))
-        if database.engine.dialect.name == "postgresql":
-            session.execute(text("SELECT setval('sandbox_transition_id_seq', :last)"), {"last": last})
-    assert write_state(database, sandbox, ObservedState(Status.RUNNING, exposed_urls=URLS))
-    assert [move.id for move in history(database, sandbox)] == [last, last + 1]
 
 
 def test_ready_at_keeps_the_time_of_the_first_run(database: Database, user: ApiUser) -> None:
