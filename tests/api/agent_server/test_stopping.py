@@ -7,11 +7,12 @@ from uuid import UUID
 import pytest
 from fastapi.testclient import TestClient
 
+from api.json_text import MAX_CONTAINERS
 from api.routes.v1 import sandbox_interrupt
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
-from tests.factories import ApiUser, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_conversation, make_sandbox, session_key_of
 from tests.fakes.scripted_agent import ScriptedAgent
 
 SEARCH = "/api/conversations/search"
@@ -54,6 +55,22 @@ def test_stop_interrupts_running_agents_every_time(
     key = session_key_of(sandbox)
     assert requests == [("GET", SEARCH, key), ("POST", f"/api/conversations/{dashed}/interrupt", key)] * 2
     assert "status=running" in agent.got[0][2]
+    assert desired(database, sandbox) == Desired.RUNNING
+
+
+def test_stop_interrupts_agents_whose_documents_are_too_large(
+    browser: TestClient, database: Database, user: ApiUser, sandbox: Sandbox, agent: ScriptedAgent
+) -> None:
+    """Otherwise it would be a pause, and the agents would continue after the resume."""
+    conversation = make_conversation(database, user, sandbox, execution_status="running")
+    make_conversation(database, user, sandbox, execution_status="finished")
+    costs = [{"model": "m", "cost": 0.1}] * MAX_CONTAINERS
+    listed = {"items": [{"id": str(UUID(conversation.id)), "stats": costs}], "next_page_id": None}
+    agent.responses[f"GET {SEARCH}"] = (200, json.dumps(listed).encode())
+    interrupt = f"/api/conversations/{UUID(conversation.id)}/interrupt"
+    agent.responses[f"POST {interrupt}"] = (200, b'{"success": true}')
+    assert stop(browser, sandbox) == 200
+    assert [(method, path) for method, path, *_ in agent.got] == [("GET", SEARCH), ("POST", interrupt)]
     assert desired(database, sandbox) == Desired.RUNNING
 
 
