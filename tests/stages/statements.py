@@ -6,8 +6,10 @@ SQLite, and on PostgreSQL at night. To record the statements of a run's tests:
 
     pytest -m unit --database postgresql -p tests.stages.statements --statements DIRECTORY
 
-`python -m tests.stages.statements DIRECTORY` chooses from the tests of a change and keeps the choice. With `--check`,
-it prints the statements that the kept choice leaves out, also for the nightly tests, which send more.
+`python -m tests.stages.statements DIRECTORY` chooses from the tests of a change and keeps the choice. With `--add`, it
+keeps the earlier choice and chooses from newer modules only; then a record of the tests of a change suffices, with
+`-k postgresql` instead of the option above. With `--check`, it prints the statements that the kept choice leaves out,
+also for the nightly tests, which send more.
 """
 
 import argparse
@@ -39,12 +41,16 @@ BOTH = (
     "tests/deploy/",
     "tests/worker/locks/",
     # Tests of overlapping transactions.
+    "tests/api/routes/v1/test_concurrent_deletions",
     "tests/api/test_crowded_rows",
+    "tests/api/test_crowded_threads",
     "tests/api/test_locked_rows",
     "tests/shared/cli/test_migrate",
+    "tests/shared/conversations/test_concurrent_deletions",
     "tests/shared/conversations/test_events",
     "tests/shared/conversations/test_sandbox_grouping",
     "tests/shared/conversations/test_quotas",
+    "tests/shared/nodes/test_lost_nodes",
     "tests/shared/nodes/test_pending_placement",
     "tests/shared/sandboxes/deadlines/test_dates",
     "tests/shared/sandboxes/deadlines/test_overlap",
@@ -53,6 +59,13 @@ BOTH = (
     "tests/shared/sandboxes/test_desired_state",
     "tests/shared/sandboxes/test_quotas",
     "tests/shared/users/test_settings",
+    "tests/worker/conversations/message_delivery/test_concurrent_resumes",
+    "tests/worker/loops/test_reserved_connections",
+    "tests/worker/network/test_concurrent_admission",
+    # Tests of values that PostgreSQL does not store, and of its errors.
+    "tests/api/test_full_disk",
+    "tests/api/test_unpaired_surrogates",
+    "tests/worker/test_failed_writes",
 )
 # Statements are equal if they differ only in the numbers of parameters and the lengths of lists.
 PARAMETER = re.compile(r"%\((\w+?)(_\d+)*\)s")
@@ -137,9 +150,15 @@ def read_sent(directory: Path) -> Sent:
     return found
 
 
-def choose(sent: Sent) -> Choice:
-    """Choose the tests of each module above the store that run on PostgreSQL for a change; most modules have none."""
+def choose(sent: Sent, kept: Choice | None = None) -> Choice:
+    """Choose the tests of each module above the store that run on PostgreSQL for a change; most modules have none.
+
+    Args:
+        sent: the statements of each test.
+        kept: an earlier choice, to which tests are added.
+    """
     choice: dict[str, list[str]] = {_module(test): [] for test in sorted(sent) if not test.startswith(BOTH)}
+    choice |= {module: list(names) for module, names in (kept or {}).items()}
     missing = missed(sent, choice)
     while missing:
         test = max(sorted(sent), key=lambda name: len(sent[name] & missing))
@@ -180,13 +199,16 @@ def main(arguments: Iterable[str]) -> int:
     """Keep a new choice, or check the kept one; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.stages.statements", description=__doc__)
     parser.add_argument("directory", type=Path)
+    parser.add_argument("--add", action="store_true", help="keep the earlier choice, and add tests of newer modules")
     parser.add_argument("--check", action="store_true", help="print the statements that the kept choice leaves out")
     options = parser.parse_args(list(arguments))
     sent = read_sent(options.directory)
     if not sent:
         raise SystemExit(f"nothing was recorded in {options.directory}")
     if not options.check:
-        KEPT.write_text(json.dumps(choose(sent), indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        choice = choose(sent, read_choice() if options.add else None)
+        KEPT.write_text(json.dumps(choice, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        read_choice.cache_clear()
     missing = missed(sent, read_choice())
     total = len(set().union(*sent.values()))
     print_line(

@@ -16,6 +16,16 @@ def test_smallest_set_of_tests_that_sends_every_statement_is_chosen() -> None:
     assert missed(SENT, choose(SENT)) == set()
 
 
+def test_tests_are_added_to_an_earlier_choice() -> None:
+    kept = {"tests/api/test_b.py": ["test_some[]"], "tests/api/test_d.py": ["test_other[]"]}
+    sent = SENT | {"tests/worker/test_e.py::test_new[]": {"SELECT 3", "SELECT 5"}}
+    assert choose(sent, kept) == kept | {
+        "tests/api/test_b.py": ["test_some[]", "test_more[]"],
+        "tests/worker/test_c.py": [],
+        "tests/worker/test_e.py": ["test_new[]"],
+    }
+
+
 def test_statement_of_a_test_that_is_not_chosen_is_missed() -> None:
     assert missed(SENT, {"tests/api/test_b.py": ["test_some[]"], "tests/worker/test_c.py": []}) == {"SELECT 4"}
 
