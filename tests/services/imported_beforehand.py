@@ -1,6 +1,7 @@
 """Imports what processes of the service import when they start, so that forks of this process need not.
 
 A garbage collection in a fork would copy all memory of these modules, so it leaves out the objects that exist here.
+There is none during the imports, because nearly all of their objects are permanent.
 """
 
 import gc
@@ -45,6 +46,7 @@ LAZY = [
     "websockets.asyncio.server",
 ]
 
+gc.disable()
 for name in LAZY:
     importlib.import_module(name)
 # Run under other names, because each fork runs the real programs.
@@ -54,3 +56,4 @@ for program in ("api", "worker"):
 del sys.modules["worker.celery_app"]
 gc.collect()
 gc.freeze()
+gc.enable()
