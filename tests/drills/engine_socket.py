@@ -1,6 +1,6 @@
 """Listings of an engine's containers and volumes by its API, because a poll by the docker command costs 17 ms of CPU.
 
-The final check uses the docker command (`engine_listing`).
+The checks of the nightly tests and of chaos use the docker command (`engine_listing`).
 """
 
 from typing import Any
