@@ -13,7 +13,7 @@ class CleanBuild(build_py):  # type: ignore[misc]
     """
 
     def run(self) -> None:
-        """Empty the folder, and copy the modules into it."""
-        if Path(self.build_lib).exists():
+        """Empty the folder, and copy the modules into it. An editable installation has no such folder."""
+        if not self.editable_mode and Path(self.build_lib).exists():
             shutil.rmtree(self.build_lib)
         super().run()
