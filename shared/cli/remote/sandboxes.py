@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import time
 import uuid
 from enum import StrEnum
 from typing import Annotated, Any, TextIO
@@ -121,9 +122,7 @@ def pause_sandbox(
     """Pause a sandbox. Its files are kept and, without `--stop`, its memory, too."""
     with opened() as service:
         kind = "stopped" if stop else "frozen"
-        service.settle("POST", f"{PATH}/{read_id(sandbox_id)}/pause", timeout if wait else 0, kind=kind)
-        if wait:
-            await_status(service, sandbox_id, AwaitedStatus.PAUSED, timeout)
+        _command(service, "POST", sandbox_id, "/pause", AwaitedStatus.PAUSED, timeout if wait else None, kind=kind)
 
 
 @sandboxes.command("resume")
@@ -131,9 +130,7 @@ def pause_sandbox(
 def resume_sandbox(sandbox_id: Id, wait: Wait = True, timeout: Timeout = SECONDS) -> None:
     """Resume a paused sandbox, or restart one in ERROR."""
     with opened() as service:
-        service.settle("POST", f"{PATH}/{read_id(sandbox_id)}/resume", timeout if wait else 0)
-        if wait:
-            await_status(service, sandbox_id, AwaitedStatus.RUNNING, timeout)
+        _command(service, "POST", sandbox_id, "/resume", AwaitedStatus.RUNNING, timeout if wait else None)
 
 
 @sandboxes.command("delete")
@@ -143,9 +140,7 @@ def delete_sandbox(sandbox_id: Id, yes: Yes = False, wait: Wait = True, timeout:
     with opened() as service:
         service.get(f"{PATH}/{read_id(sandbox_id)}")
         confirm(f"Delete {sandbox_id} with its files?", yes=yes)
-        service.settle("DELETE", f"{PATH}/{read_id(sandbox_id)}", timeout if wait else 0)
-        if wait:
-            await_status(service, sandbox_id, AwaitedStatus.DELETED, timeout)
+        _command(service, "DELETE", sandbox_id, "", AwaitedStatus.DELETED, timeout if wait else None)
 
 
 @sandboxes.command("wait")
@@ -160,8 +155,13 @@ def wait_sandbox(
         await_status(service, sandbox_id, status, timeout)
 
 
-def await_status(service: RemoteService, sandbox_id: str, status: AwaitedStatus, seconds: float) -> None:
+def await_status(
+    service: RemoteService, sandbox_id: str, status: AwaitedStatus, seconds: float, *, since: float | None = None
+) -> None:
     """Wait until a sandbox has that status.
+
+    Args:
+        since: when the `seconds` began, by the monotonic clock; None: now.
 
     Raises:
         Missing: there is no such sandbox, or it was deleted.
@@ -178,7 +178,23 @@ def await_status(service: RemoteService, sandbox_id: str, status: AwaitedStatus,
             raise failure("the sandbox is in ERROR", sandbox)
         return sandbox["status"] == status or None
 
-    wait_for(reached, seconds, f"{status} of the sandbox {hex_id}")
+    wait_for(reached, seconds, f"{status} of the sandbox {hex_id}", since=since)
+
+
+def _command(
+    service: RemoteService,
+    method: str,
+    sandbox_id: str,
+    path: str,
+    status: AwaitedStatus,
+    seconds: float | None,
+    **query: Any,
+) -> None:
+    """Send a command, and wait for at most `seconds` until its sandbox has that status; None: do not wait."""
+    began = time.monotonic()
+    service.settle(method, f"{PATH}/{read_id(sandbox_id)}{path}", seconds or 0, **query)
+    if seconds is not None:
+        await_status(service, sandbox_id, status, seconds, since=began)
 
 
 def _printable(output: str | None, stream: TextIO) -> str:

@@ -14,18 +14,19 @@ Timeout = Annotated[float, typer.Option(min=0, help="Max seconds to wait; after 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 2.0
 
 
-def wait_for(read: Callable[[], Found | None], seconds: float, goal: str) -> Found:
+def wait_for(read: Callable[[], Found | None], seconds: float, goal: str, *, since: float | None = None) -> Found:
     """Call `read` until it returns something.
 
     Args:
         read: raises an error if there is nothing to wait for any more.
         seconds: max time.
         goal: what is awaited, for the error.
+        since: when the `seconds` began, by the monotonic clock; None: now.
 
     Raises:
         TimedOut: it did not happen in time.
     """
-    until, pause = time.monotonic() + seconds, FIRST_PAUSE
+    until, pause = (time.monotonic() if since is None else since) + seconds, FIRST_PAUSE
     while (found := read()) is None:
         if time.monotonic() >= until:
             raise TimedOut(f"{goal} did not happen within {seconds:g} s")

@@ -29,6 +29,8 @@ SHARED = (
 REQUIRED = ("AW_DATABASE_URL", "AW_REDIS_URL", "AW_SECRET_KEYS", "AW_SANDBOX_API_URL")
 NAMES = {*REQUIRED, *(f"AW_{name.upper()}" for name in SHARED)}
 ENVIRONMENT = Path("var/env")
+# As AW_NODE allows it.
+MAX_NAME = 64
 # A node runs neither the API nor Flower, but a worker, its door, and the engine filter.
 NODE_ONLY = ("web=0", "flower=0")
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
@@ -49,7 +51,7 @@ def join(
     settings = read_invitation(sys.stdin.read())
     settings["AW_NODE_ADDRESS"] = _checked_address(address)
     if name:
-        settings["AW_NODE"] = name
+        settings["AW_NODE"] = _checked_name(name)
     check_connections(settings)
     ENVIRONMENT.parent.mkdir(mode=0o700, exist_ok=True)
     if ENVIRONMENT.exists():
@@ -144,6 +146,12 @@ def _checked_address(address: str) -> str:
     if found.is_unspecified or found.is_loopback:
         raise Invalid(f"{address} is not reachable from another machine")
     return str(found)
+
+
+def _checked_name(name: str) -> str:
+    if len(name) > MAX_NAME:
+        raise Invalid(f"the name of a node has at most {MAX_NAME} characters")
+    return name
 
 
 def _as_text(settings: dict[str, str]) -> str:

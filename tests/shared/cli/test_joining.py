@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from annotated_types import MaxLen
 
 from shared.cli.service import joining
-from shared.cli.service.joining import check_connections, read_invitation, write_invitation
+from shared.cli.service.joining import MAX_NAME, check_connections, read_invitation, write_invitation
 from shared.crypto import new_secret_key
 from shared.errors import Invalid, Unavailable
 from shared.settings import Settings
 from tests.shared.cli.results import Cli, assert_complains
+from worker.settings import WorkerSettings
 
 KEY = new_secret_key()
 REACHABLE = {
@@ -114,6 +116,17 @@ def test_address_that_others_do_not_reach_is_refused(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(write_invitation(settings())))
     assert_complains(cli("nodes", "join", address), address)
+    assert not (tmp_path / "var" / "env").exists()
+    assert joined == []
+
+
+def test_name_that_a_worker_refuses_is_not_kept(
+    cli: Cli, tmp_path: Path, joined: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest = next(rule.max_length for rule in WorkerSettings.model_fields["node"].metadata if isinstance(rule, MaxLen))
+    assert longest == MAX_NAME
+    monkeypatch.setattr("sys.stdin", io.StringIO(write_invitation(settings())))
+    assert_complains(cli("nodes", "join", "10.77.0.2", "--name", "n" * (longest + 1)), "at most 64 characters")
     assert not (tmp_path / "var" / "env").exists()
     assert joined == []
 

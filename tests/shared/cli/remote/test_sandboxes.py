@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import httpx
@@ -66,6 +66,29 @@ def test_id_of_a_new_sandbox_is_printed_before_the_wait(
     assert (ended.status, ended.out) == (130, f"{'a' * 32}\n")
     assert [request.method for request in requested] == ["POST", "GET"]
     assert "wait" not in requested[0].url.params
+
+
+@pytest.mark.parametrize("command", [("pause",), ("resume",), ("delete", "--yes")])
+def test_command_waits_no_longer_than_its_timeout(
+    scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch, command: Sequence[str]
+) -> None:
+    """The service waits first, and then the command line polls."""
+    clock = [0.0]
+
+    def advance(seconds: float) -> None:
+        clock[0] += seconds
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        advance(float(request.url.params.get("wait", 0)))
+        shown = [{"to_status": "STARTING"}] if request.url.path.endswith("/transitions") else {"status": "STARTING"}
+        return httpx.Response(200, json=shown, headers={"Operation-Settled": "false"})
+
+    for module in ("sandboxes", "waiting"):
+        scripted_time = SimpleNamespace(monotonic=lambda: clock[0], sleep=advance)
+        monkeypatch.setattr(f"shared.cli.remote.{module}.time", scripted_time)
+    ended = scripted(respond)("sandboxes", command[0], "a" * 32, *command[1:], "--timeout", "10")
+    assert (ended.status, clock) == (5, [10.0])
+    assert "did not happen within 10 s" in ended.err
 
 
 def test_exit_status_shows_the_outcome_of_a_wait(
