@@ -1,40 +1,45 @@
-"""`python -m tests.fakes.waiting_worker DIRECTORY`: a worker whose jobs record their start and wait for the file `go`.
+"""A worker whose jobs record their start and wait for the file `go` (`waiting_worker_program`)."""
 
-The settings are the service's; only the jobs differ.
-"""
-
-import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from shared.queue.broker import make_app
-from shared.settings import Settings
-from worker.celery_consumer import JobConsumer
+from tests.services.forked_program import ForkedProgram, Run
+from tests.waiting import eventually
 
+PROGRAM = "tests.fakes.waiting_worker_program"
 QUEUE, TASK = "node.waiting", "tests.wait"
-MAX_SECONDS = 60
+STOP_SECONDS = 20
 
 
-def main(directory: Path) -> None:
-    app = make_app(Settings())
+class WaitingWorker:
+    """A running worker, with room for two jobs at a time."""
 
-    @app.task(name=TASK)
-    def wait(row_id: str) -> None:
-        (directory / f"begun-{row_id}").touch()
-        deadline = time.monotonic() + MAX_SECONDS
-        while not (directory / "go").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        (directory / f"ended-{row_id}").touch()
+    def __init__(self, run: Run) -> None:
+        self._run = run
 
-    app.Worker(
-        pool="threads",
-        concurrency=2,
-        queues=[QUEUE],
-        without_mingle=True,
-        without_gossip=True,
-        consumer_cls=JobConsumer,
-    ).start()
+    @property
+    def runs(self) -> bool:
+        """Whether the process has not ended."""
+        return self._run.runs
+
+    def stop(self) -> None:
+        """Stop the worker, and wait until its running jobs have ended."""
+        self.terminate()
+        eventually(lambda: not self.runs, deadline_seconds=STOP_SECONDS)
+
+    def terminate(self) -> None:
+        """Tell the worker to stop."""
+        self._run.terminate()
 
 
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+@contextmanager
+def waiting_worker(program: ForkedProgram, broker_url: str, directory: Path) -> Iterator[WaitingWorker]:
+    """Run a worker for the length of the block. Its files are in the directory; its output is the file `log` there."""
+    run = program.run(broker_url, str(directory))
+    try:
+        yield WaitingWorker(run)
+        (directory / "go").touch()
+        WaitingWorker(run).stop()
+    finally:
+        run.kill()

@@ -4,6 +4,7 @@ Imports take most of a second in a new interpreter. `python -m tests.services.fo
 that forks. It reads requests from the socket FD until that is closed. The module must define `main(arguments)`.
 """
 
+import ctypes
 import importlib
 import json
 import os
@@ -21,6 +22,7 @@ from tests.services.directories import REPOSITORY
 from tests.waiting import eventually
 
 MAX_REQUEST = 65_536
+PR_SET_PDEATHSIG = 1
 
 
 class Run:
@@ -29,11 +31,21 @@ class Run:
     def __init__(self, pid: int, stdin: IO[str], stdout: IO[str]) -> None:
         self.pid, self.stdin, self.stdout = pid, stdin, stdout
 
+    @property
+    def runs(self) -> bool:
+        """Whether the process has not ended."""
+        return Path(f"/proc/{self.pid}").exists()
+
+    def terminate(self) -> None:
+        """Tell the run to end, unless it has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+
     def kill(self) -> None:
         """Kill the run, and wait until its pid is free."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        eventually(lambda: not Path(f"/proc/{self.pid}").exists())
+        eventually(lambda: not self.runs)
         for pipe in (self.stdin, self.stdout):
             with suppress(BrokenPipeError):
                 pipe.close()
@@ -87,6 +99,7 @@ def _serve(main: Callable[[Sequence[str]], None], requests: socket.socket) -> No
 
 def _become(main: Callable[[Sequence[str]], None], arguments: Sequence[str], descriptors: Sequence[int]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for descriptor, number in zip(descriptors, (0, 1), strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)

@@ -1,6 +1,5 @@
 """Batches of events for Flower: no event is lost."""
 
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from typing import Any
 
 from celery import Celery
 
-from tests.fakes.waiting_worker import QUEUE, TASK
+from tests.fakes.waiting_worker import QUEUE, TASK, WaitingWorker
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
@@ -57,9 +56,9 @@ def send(app: Celery, count: int = JOBS) -> None:
 
 
 def test_simultaneous_events_are_sent_as_one_message(
-    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], tmp_path: Path
+    celery_app: Celery, waiting_worker: WaitingWorker, tmp_path: Path
 ) -> None:
-    assert waiting_worker.poll() is None
+    assert waiting_worker.runs
     (tmp_path / "go").touch()
     with watching(celery_app) as received:
         before = received.messages
@@ -69,21 +68,21 @@ def test_simultaneous_events_are_sent_as_one_message(
 
 
 def test_pending_events_are_sent_at_the_shutdown(
-    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], tmp_path: Path
+    celery_app: Celery, waiting_worker: WaitingWorker, tmp_path: Path
 ) -> None:
     with watching(celery_app) as received:
         send(celery_app)
         eventually((tmp_path / "begun-1").exists)
         waiting_worker.terminate()
         (tmp_path / "go").touch()
-        waiting_worker.wait(30)
+        eventually(lambda: not waiting_worker.runs, deadline_seconds=30)
         eventually(lambda: received.events["task-succeeded"] == received.events["task-started"] >= 2)
 
 
 def test_events_continue_when_the_broker_is_back(
-    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+    celery_app: Celery, waiting_worker: WaitingWorker, valkey: Valkey, tmp_path: Path
 ) -> None:
-    assert waiting_worker.poll() is None
+    assert waiting_worker.runs
     (tmp_path / "go").touch()
     send(celery_app, 2)
     eventually((tmp_path / "ended-1").exists)
@@ -95,7 +94,7 @@ def test_events_continue_when_the_broker_is_back(
 
 
 def test_worker_outlives_a_broker_that_rejects_its_commands(
-    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+    celery_app: Celery, waiting_worker: WaitingWorker, valkey: Valkey, tmp_path: Path
 ) -> None:
     (tmp_path / "go").touch()
     send(celery_app, 1)
@@ -106,4 +105,4 @@ def test_worker_outlives_a_broker_that_rejects_its_commands(
         client.execute_command("REPLICAOF", "NO", "ONE")
     send(celery_app, 2)
     eventually((tmp_path / "ended-1").exists)
-    assert waiting_worker.poll() is None
+    assert waiting_worker.runs

@@ -1,7 +1,6 @@
 """Messages in a worker's queue that are no jobs are dropped; their content is not logged, and the worker goes on."""
 
 import json
-import subprocess
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 from celery import Celery
 
 from shared.queue.envelopes import is_envelope
-from tests.fakes.waiting_worker import QUEUE, TASK
+from tests.fakes.waiting_worker import QUEUE, TASK, WaitingWorker
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 from worker.celery_consumer import select_headers
@@ -125,7 +124,7 @@ IGNORED_HEADERS: dict[str, Any] = {
 
 
 def test_worker_drops_messages_that_are_not_jobs_and_continues(
-    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+    celery_app: Celery, waiting_worker: WaitingWorker, valkey: Valkey, tmp_path: Path
 ) -> None:
     (tmp_path / "go").touch()
     garbage = UNREADABLE | WRONG
@@ -133,7 +132,7 @@ def test_worker_drops_messages_that_are_not_jobs_and_continues(
         client.lpush(KEY, *garbage.values())
         celery_app.send_task(TASK, args=["after"], queue=QUEUE)
         eventually((tmp_path / "ended-after").exists)
-        assert waiting_worker.poll() is None
+        assert waiting_worker.runs
         log = (tmp_path / "log").read_text()
         assert log.count("message_dropped") == len(garbage)
         assert CONTENT not in log
@@ -142,13 +141,13 @@ def test_worker_drops_messages_that_are_not_jobs_and_continues(
 
 
 def test_other_headers_neither_delay_nor_fail_a_job(
-    waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+    waiting_worker: WaitingWorker, valkey: Valkey, tmp_path: Path
 ) -> None:
     (tmp_path / "go").touch()
     with valkey.client() as client:
         client.lpush(KEY, message(IGNORED_HEADERS, body=[["odd"], {}, {}]))
     eventually((tmp_path / "ended-odd").exists)
-    assert waiting_worker.poll() is None
+    assert waiting_worker.runs
     assert CONTENT not in (tmp_path / "log").read_text()
 
 

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,9 @@ from shared.cli.checks import installation_checks
 from shared.queue.broker import make_app
 from shared.settings import Settings
 from tests.docs.documents import read_page
-from tests.fakes.waiting_worker import QUEUE, TASK
-from tests.services import processes
+from tests.fakes.waiting_worker import QUEUE, TASK, waiting_worker
 from tests.services.authority import Authority, speaking_tls
-from tests.services.directories import REPOSITORY
+from tests.services.forked_program import ForkedProgram
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
@@ -94,12 +92,11 @@ def test_documented_user_administers_nothing(broker: Broker, command: str) -> No
         assert client.set("aw:own", 1)
 
 
-def test_jobs_and_notifications_pass_with_the_documented_rights(broker: Broker, valkey: Valkey, tmp_path: Path) -> None:
-    environment = [f"AW_REDIS_URL={broker.trusted}", f"PYTHONPATH={REPOSITORY}"]
-    command = ["env", *environment, sys.executable, "-m", "tests.fakes.waiting_worker", str(tmp_path)]
-    worker = processes.start(command, tmp_path / "log")
-    (tmp_path / "go").touch()
-    try:
+def test_jobs_and_notifications_pass_with_the_documented_rights(
+    broker: Broker, valkey: Valkey, waiting_workers: ForkedProgram, tmp_path: Path
+) -> None:
+    with waiting_worker(waiting_workers, broker.trusted, tmp_path):
+        (tmp_path / "go").touch()
         with make_app(Settings(redis_url=broker.trusted)) as app:
             app.send_task(TASK, args=["1"], queue=QUEUE)
             eventually((tmp_path / "ended-1").exists, deadline_seconds=60)
@@ -107,8 +104,6 @@ def test_jobs_and_notifications_pass_with_the_documented_rights(broker: Broker, 
             eventually(lambda: admin.exists(DEADLINES) or admin.acl_log(), deadline_seconds=60)
         with redis.Redis.from_url(server_url(Settings(redis_url=broker.trusted).broker)) as client:
             assert client.publish(CHANNEL, "1") == 0
-    finally:
-        processes.stop(worker)
     with valkey.client() as admin:
         assert admin.acl_log() == [], "nothing was refused"
     assert PASSWORD not in (tmp_path / "log").read_text()

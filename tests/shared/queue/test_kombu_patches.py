@@ -2,7 +2,6 @@
 
 import base64
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,13 @@ from kombu import Consumer, Queue
 from kombu.transport.redis import QoS
 
 from shared.queue import kombu_patches
-from tests.fakes.waiting_worker import QUEUE, TASK
+from tests.fakes.waiting_worker import QUEUE, TASK, WaitingWorker
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
 
 def test_busy_worker_with_prefetched_jobs_survives(
-    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+    celery_app: Celery, waiting_worker: WaitingWorker, valkey: Valkey, tmp_path: Path
 ) -> None:
     """The running jobs end, and the prefetched ones begin, while their connection is lost."""
     for number in range(6):
@@ -30,11 +29,11 @@ def test_busy_worker_with_prefetched_jobs_survives(
     valkey.start()
     send(celery_app, "after")
     eventually((tmp_path / "ended-after").exists)
-    assert waiting_worker.poll() is None, (tmp_path / "log").read_text()
+    assert waiting_worker.runs, (tmp_path / "log").read_text()
 
 
 def test_worker_reconnects_at_a_constant_interval(
-    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+    celery_app: Celery, waiting_worker: WaitingWorker, valkey: Valkey, tmp_path: Path
 ) -> None:
     """The worker tries every second, so jobs sent after an outage begin soon."""
     (tmp_path / "go").touch()
@@ -45,7 +44,7 @@ def test_worker_reconnects_at_a_constant_interval(
     valkey.start()
     send(celery_app, "after")
     eventually((tmp_path / "ended-after").exists)
-    assert waiting_worker.poll() is None, (tmp_path / "log").read_text()
+    assert waiting_worker.runs, (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("lost", ["channel", "transport"])
