@@ -20,7 +20,6 @@ from tests.factories import SECRET_KEY, VAULT
 from tests.kinds import DATABASES, kind_of
 from tests.services.compiled_once import compiled_once
 from tests.services.directories import short_directory
-from tests.services.kept_connections import keeping_connections
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.stores import PostgresStores, SqliteStores, Stores
 
@@ -142,12 +141,6 @@ def _test_settings() -> Settings:
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_once() -> Iterator[None]:
     with compiled_once():
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _kept_connections() -> Iterator[None]:
-    with keeping_connections():
         yield
 
 

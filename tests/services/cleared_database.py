@@ -4,7 +4,6 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import scalar_row
 
-from tests.services import kept_connections
 from tests.services.postgres import Postgres
 from tests.waiting import eventually
 
@@ -24,23 +23,20 @@ SCHEMA = """
 """
 DISCONNECT = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL(%s)
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 
 
 class ClearedDatabase:
     """A copy of a migrated database. `clear` restores exactly its initial rows.
 
-    It first ends the connections that a test left open; closed ones are kept for later tests (`kept_connections`). Its
-    own connection stays open, because the statements take ten times as long on a new one. A database whose schema or
-    statistics a test changed is replaced.
+    It first ends the connections that a test left open. Its own connection stays open, because the statements take ten
+    times as long on a new one. A database whose schema or statistics a test changed is replaced.
     """
 
     def __init__(self, server: Postgres, template: str) -> None:
         self._server = server
         self.name = server.create(template)
-        self._address = (str(server.socket.parent), self.name)
-        kept_connections.keep(self._address)
         self._connection = server.connect(self.name)
         self._clearing = _make_clearing(self._connection)
         self._schema = self._read_schema()
@@ -58,14 +54,12 @@ class ClearedDatabase:
 
     def drop(self) -> None:
         """Drop the database."""
-        kept_connections.close_kept(self._address)
         self._connection.close()
         self._server.drop(self.name)
 
     def _is_alone(self) -> bool:
         """End all other connections; return whether there were none."""
-        kept = kept_connections.kept_pids(self._address)
-        return self._connection.execute(DISCONNECT, [kept]).fetchone() == (0,)
+        return self._connection.execute(DISCONNECT).fetchone() == (0,)
 
     def _read_schema(self) -> tuple[object, ...] | None:
         return self._connection.execute(SCHEMA).fetchone()
