@@ -89,4 +89,4 @@ def test_conversation_is_shown_after_a_login(
 ) -> None:
     """The web UI learns of the user's organization only then."""
     sign_in(page, service, alice, f"/conversations/{conversation.id}")
-    page.locator(of("user-message")).first.wait_for(timeout=60_000)
+    assert page.locator(of("user-message")).first.inner_text(timeout=60_000).startswith("message ")
