@@ -55,6 +55,7 @@ class LateWorkers:
         self._works = {name: settings.readiness_file(name) for name in ("worker.1", "worker.2")}
         settings.workers_dir.mkdir(parents=True)
         self._working = {*self._works}
+        self._starts: list[threading.Timer] = []
 
     def getAllProcessInfo(self) -> list[dict[str, str]]:  # noqa: N802 - names of the interface
         found = [{"group": "worker", "name": name} for name in self._works]
@@ -67,7 +68,13 @@ class LateWorkers:
         self._working.discard(name.partition(":")[2])
 
     def startProcess(self, name: str, _wait: bool) -> None:  # noqa: N802
-        threading.Timer(0.2, self._work, [name.partition(":")[2]]).start()
+        self._starts.append(threading.Timer(0.2, self._work, [name.partition(":")[2]]))
+        self._starts[-1].start()
+
+    def end(self) -> None:
+        """Wait for the workers that have been started."""
+        for start in self._starts:
+            start.join()
 
     def _work(self, name: str) -> None:
         self._working.add(name)
@@ -75,11 +82,12 @@ class LateWorkers:
 
 
 @pytest.fixture
-def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LateWorkers:
+def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LateWorkers]:
     monkeypatch.setenv("AW_VAR_DIR", str(tmp_path))
     found = LateWorkers(Settings())
     monkeypatch.setattr(restart, "_supervisor", lambda _socket: nullcontext(found))
-    return found
+    yield found
+    found.end()
 
 
 @pytest.fixture(autouse=True)
