@@ -3,14 +3,12 @@
 import gc
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from functools import cache
 from itertools import count
 from pathlib import Path
 
 import pytest
-from _pytest.tmpdir import tmppath_result_key
 from pydantic import SecretStr
 
 from shared import clock
@@ -70,14 +68,12 @@ def _own_clock() -> Iterator[None]:
 
 
 @pytest.fixture
-def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory for one test, removed if it passes. For pytest's own, it reads the names of all earlier tests'."""
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for one test. For pytest's own, it reads the names of all earlier tests' directories."""
     name = re.sub(r"\W", "_", request.node.name)[:MAX_NAME]
     path = tmp_path_factory.getbasetemp() / f"{name}{next(_DIRECTORIES)}"
     path.mkdir(mode=0o700)
-    yield path
-    if request.node.stash[tmppath_result_key].get("call", True):
-        shutil.rmtree(path, ignore_errors=True)
+    return path
 
 
 @pytest.fixture(scope="session")
