@@ -9,34 +9,17 @@ from pathlib import Path
 from shared.queue.broker import make_app
 from shared.settings import Settings
 from tests.fakes.waiting_worker import QUEUE, TASK
+from tests.services.celery_modules import LAZY
 from worker.celery_consumer import JobConsumer
 
 MAX_SECONDS = 60
-# Imported by Celery when a worker starts.
-LAZY = (
-    "celery.app.amqp",
-    "celery.app.control",
-    "celery.app.events",
-    "celery.app.log",
-    "celery.app.routes",
-    "celery.apps.worker",
-    "celery.backends.base",
-    "celery.concurrency.thread",
-    "celery.events.dispatcher",
-    "celery.fixups.django",
-    "celery.worker.autoscale",
-    "celery.worker.consumer.delayed_delivery",
-    "celery.worker.strategy",
-    "kombu.matcher",
-    "kombu.pidbox",
-    "kombu.transport.redis",
-)
+
 for name in LAZY:
     importlib.import_module(name)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the worker until it is told to stop; the arguments are the broker's URL and the directory of its files."""
+    """Run the worker until a signal stops it; the arguments are the broker's URL and the directory of its files."""
     broker_url, directory = arguments[0], Path(arguments[1])
     output = os.open(directory / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for descriptor in (1, 2):

@@ -9,32 +9,18 @@ import importlib
 import runpy
 import sys
 
-# Imported by libraries on first use.
-LAZY = [
+from tests.services.celery_modules import LAZY
+
+# Imported by other libraries on first use.
+OTHERS = (
     "alembic",
     "anyio._backends._asyncio",
     "billiard.pool",
-    "celery.app.amqp",
-    "celery.app.control",
-    "celery.app.events",
-    "celery.app.log",
-    "celery.app.routes",
-    "celery.apps.worker",
-    "celery.backends.base",
-    "celery.concurrency.thread",
-    "celery.events.dispatcher",
-    "celery.fixups.django",
-    "celery.worker.autoscale",
-    "celery.worker.consumer.delayed_delivery",
-    "celery.worker.strategy",
     "cryptography.fernet",
     "docker",
     "fastapi.staticfiles",
     "fastapi_offline",
     "h11",
-    "kombu.matcher",
-    "kombu.pidbox",
-    "kombu.transport.redis",
     "psycopg",
     "sqlalchemy.dialects.postgresql.psycopg",
     "sqlalchemy.dialects.sqlite.pysqlite",
@@ -44,10 +30,10 @@ LAZY = [
     "uvicorn.protocols.http.httptools_impl",
     "websockets.asyncio.client",
     "websockets.asyncio.server",
-]
+)
 
 gc.disable()
-for name in LAZY:
+for name in (*LAZY, *OTHERS):
     importlib.import_module(name)
 # Run under other names, because each fork runs the real programs.
 for program in ("api", "worker"):
