@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,3 +77,20 @@ def test_server_does_not_start_without_a_configuration(launch: ModuleType, folde
     (folder / "config.json").unlink()
     with pytest.raises(SystemExit, match="is missing or empty"):
         launch.take(str(folder / "config.json"))
+
+
+# Instead of the agent server: what it is started with.
+SERVER = """
+import gc
+COLLECTS = gc.isenabled()
+def main(): print(COLLECTS, gc.isenabled(), gc.get_freeze_count() > 0)
+"""
+
+
+def test_server_is_imported_without_garbage_collection_and_runs_with_it(tmp_path: Path) -> None:
+    package = tmp_path / "openhands" / "agent_server"
+    package.mkdir(parents=True)
+    (package / "__main__.py").write_text(SERVER)
+    environment = {"PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run([sys.executable, SOURCE], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True", "True"]
