@@ -120,8 +120,7 @@ def cache_key(request: Request) -> Hashable:
 def respond(request: Request, response: CachedResponse) -> Response:
     """Return the list, or a 304 if the caller has it."""
     values = [value for name, value in request.scope["headers"] if name == IF_NONE_MATCH]
-    known = b", ".join(values).decode("latin-1")
-    if known.strip() == "*" or response.etag in ENTITY_TAG.findall(known):
+    if values and _names(b", ".join(values).decode("latin-1"), response.etag):
         return Response(status_code=304, headers={"ETag": response.etag})
     return response.response
 
@@ -160,6 +159,10 @@ async def _build(request: Request, query: ListQuery) -> CachedResponse:
 
 def _entity_tag(user_id: str, body: bytes | memoryview) -> str:
     return f'"{blake2b(body, digest_size=16, key=user_id.encode()).hexdigest()}"'
+
+
+def _names(known: str, etag: str) -> bool:
+    return known.strip() == "*" or etag in ENTITY_TAG.findall(known)
 
 
 def _size(response: CachedResponse) -> int:

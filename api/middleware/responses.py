@@ -83,13 +83,15 @@ class ResponseRules:
 
         async def send_completed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # Drop the id of an agent server's response: it is not this service's.
-                headers = [header for header in message.get("headers", ()) if header[0] != REQUEST_ID]
+                headers = list(message.get("headers", ()))
+                names = {name for name, _ in headers}
+                if REQUEST_ID in names:  # of an agent server's response: it is not this service's
+                    headers = [header for header in headers if header[0] != REQUEST_ID]
                 headers.append((REQUEST_ID, request_id.encode()))
-                if adds_cache_control and CACHE_CONTROL not in dict(headers):
+                if adds_cache_control and CACHE_CONTROL not in names:
                     headers.append((CACHE_CONTROL, b"no-store"))
                 message["headers"] = headers
-                seconds = None if SETTLED in dict(headers) else perf_counter() - began
+                seconds = None if SETTLED in names else perf_counter() - began
                 _count(_method(scope), self._route(scope), message["status"], seconds)
             await send(message)
 

@@ -7,7 +7,7 @@ routers for agent servers have `route_class=AgentServerRoute`.
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -43,7 +43,7 @@ class Caller:
     list_version: str
     _request: Request = field(repr=False, compare=False)
 
-    @cached_property
+    @property
     def sandbox_urls(self) -> SandboxUrls:
         """The URLs of sandboxes that the caller is shown."""
         settings, origin = get_context(self._request).settings, own_origin(self._request)

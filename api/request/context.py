@@ -59,20 +59,12 @@ MAX_BATCH = 64
 
 
 @dataclass(eq=False)
-class _Batch(Generic[Key, Found]):
-    """Keys for one query, and the task that runs it."""
+class _Waiting(Generic[Key, Found]):
+    """The keys that wait for the next query of one event loop."""
 
-    keys: list[Key] = field(default_factory=list)
-    results: asyncio.Task[list[Found | None]] | None = None
-
-
-@dataclass(eq=False)
-class _LoopState(Generic[Key, Found]):
-    """The batches of one event loop."""
-
-    open: _Batch[Key, Found] = field(default_factory=_Batch)
-    # Held by the batch whose query runs.
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    keys: list[tuple[Key, asyncio.Future[Found | None]]] = field(default_factory=list)
+    # A query runs or is about to begin.
+    is_busy: bool = False
 
 
 class BatchedKeyLookup(Generic[Key, Found]):
@@ -81,7 +73,7 @@ class BatchedKeyLookup(Generic[Key, Found]):
     def __init__(self, look_up: Callable[[list[Key]], list[Found | None]], unknown: str) -> None:
         """Look up keys with `look_up`; `unknown` is the error message for a key that finds nothing."""
         self._look_up, self._unknown = look_up, unknown
-        self._states = WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState[Key, Found]]()
+        self._waiting = WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting[Key, Found]]()
         # A dedicated thread: a lookup does not wait for other requests' threads.
         self._thread = ThreadPoolExecutor(1, "callers")
 
@@ -92,26 +84,47 @@ class BatchedKeyLookup(Generic[Key, Found]):
             Unauthenticated: the key is unknown, revoked or expired.
         """
         loop = asyncio.get_running_loop()
-        state = self._states.get(loop)
-        if state is None:
-            state = self._states[loop] = _LoopState[Key, Found]()
-        batch, index = state.open, len(state.open.keys)
-        batch.keys.append(key)
-        if batch.results is None:
-            batch.results = loop.create_task(self._run_batch(state, batch))
-        if len(batch.keys) == MAX_BATCH:
-            state.open = _Batch()
-        # A cancelled request must not cancel the query: other requests wait for it.
-        found = (await asyncio.shield(batch.results))[index]
+        waiting = self._waiting.get(loop)
+        if waiting is None:
+            waiting = self._waiting[loop] = _Waiting[Key, Found]()
+        result: asyncio.Future[Found | None] = loop.create_future()
+        waiting.keys.append((key, result))
+        if not waiting.is_busy:
+            waiting.is_busy = True
+            loop.call_soon(self._begin, loop, waiting)  # after the requests that arrived together with this one
+        found = await result
         if found is None:
             raise Unauthenticated(self._unknown)
         return found
 
-    async def _run_batch(self, state: _LoopState[Key, Found], batch: _Batch[Key, Found]) -> list[Found | None]:
-        async with state.lock:
-            if state.open is batch:
-                state.open = _Batch()
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._look_up, batch.keys)
+    def _begin(self, loop: asyncio.AbstractEventLoop, waiting: _Waiting[Key, Found]) -> None:
+        batch, waiting.keys = waiting.keys[:MAX_BATCH], waiting.keys[MAX_BATCH:]
+        query = loop.run_in_executor(self._thread, self._look_up, [key for key, _ in batch])
+        query.add_done_callback(partial(self._end, loop, waiting, [result for _, result in batch]))
+
+    def _end(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        waiting: _Waiting[Key, Found],
+        results: list[asyncio.Future[Found | None]],
+        query: asyncio.Future[list[Found | None]],
+    ) -> None:
+        waiting.is_busy = bool(waiting.keys)
+        if waiting.is_busy:
+            self._begin(loop, waiting)
+        _hand_out(query, results)
+
+
+def _hand_out(query: asyncio.Future[list[Found | None]], results: list[asyncio.Future[Found | None]]) -> None:
+    """Give each request its result, unless it was cancelled, or the error of the query."""
+    error = query.exception()
+    for index, result in enumerate(results):
+        if result.done():
+            continue
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(query.result()[index])
 
 
 class KeyUseRecorder:

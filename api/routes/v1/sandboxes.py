@@ -250,4 +250,5 @@ def _awaited(sandbox: Sandbox | DesiredStateResult, desired: Desired) -> Awaited
 
 def _show(session: Session, context: Context, caller: Caller, rows: list[Sandbox]) -> list[SandboxInfo]:
     durations = deadlines.in_force_for(session, rows)
-    return [serialize_sandbox(row, durations[row.id], context.vault, caller.sandbox_urls) for row in rows]
+    urls = caller.sandbox_urls
+    return [serialize_sandbox(row, durations[row.id], context.vault, urls) for row in rows]
