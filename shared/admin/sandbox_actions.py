@@ -11,6 +11,7 @@ from shared.leasing import leases
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox, DeleteSandbox, Job, PauseSandbox
 from shared.sandboxes import desired_state
+from shared.sandboxes import status as sandbox_status
 from shared.sql.statements import get_locked
 from shared.states import PAUSING, Desired, Reason, Status
 from shared.users import audit
@@ -68,6 +69,7 @@ def act(
             leases.mark_due(session, Sandbox, sandbox_id, now())
         case SandboxAction.RETRY:
             desired_state.set_desired(session, sandbox, Desired(sandbox.desired), due_at=due_at)
+            sandbox_status.restart_failed(session, sandbox_id)
         case SandboxAction.PAUSE:
             desired_state.set_desired(session, sandbox, Desired.PAUSED, due_at=due_at)
         case SandboxAction.DELETE if sandbox.owner_id is None:

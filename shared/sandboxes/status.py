@@ -116,7 +116,7 @@ def add_sandbox(session: Session, **columns: Any) -> Sandbox:
 
 
 def restart_failed(session: Session, sandbox_id: str) -> None:
-    """Write STARTING for a sandbox in ERROR whose owner has just resumed it (decision 85).
+    """Write STARTING for a sandbox in ERROR that was just resumed, or retried by an operator (decision 85).
 
     Clients that poll a resumed sandbox give up at ERROR (wire contract 2.1), and a worker writes STARTING only later.
     The sandbox of a lost node stays in ERROR until it fails over, or its node is back.

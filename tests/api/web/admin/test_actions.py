@@ -59,9 +59,18 @@ def test_action_is_a_desired_state_and_a_job(
     response = act(f"/admin/sandboxes/{sandbox.id}/{action}", generation=sandbox.generation)
     assert (response.status_code, response.headers["Location"]) == (303, f"/admin/sandboxes/{sandbox.id}")
     row = read(database, sandbox)
-    assert (row.desired, row.generation, row.status) == (desired, sandbox.generation + 1, status)
+    assert (row.desired, row.generation) == (desired, sandbox.generation + 1)
     assert publisher.jobs == [job(sandbox.id, sandbox.node_id)]
     assert recorded(database)[1:] == [("olivia", action, sandbox.id)]
+
+
+def test_retry_of_a_sandbox_in_error_shows_it_starting(act: Act, database: Database, user: ApiUser) -> None:
+    """Its owner's client, which polls the status, would give up at the old failure."""
+    failed, paused = (make_sandbox(database, user, status=status) for status in (Status.ERROR, Status.PAUSED))
+    for sandbox in (failed, paused):
+        assert act(f"/admin/sandboxes/{sandbox.id}/retry").status_code == 303
+    assert (read(database, failed).status, read(database, failed).reason) == (Status.STARTING, None)
+    assert read(database, paused).status == Status.PAUSED
 
 
 def test_retry_of_a_delete_makes_it_due_now(act: Act, database: Database, user: ApiUser) -> None:
