@@ -1,4 +1,4 @@
-"""V0's operations for a conversation's sandbox, through V1's in `sandboxes` and `conversation_workspace`."""
+"""V0's operations for a conversation's sandbox, through V1's in `conversation_workspace`."""
 
 from itertools import chain
 from typing import Any
@@ -13,15 +13,15 @@ from api.request.held_streams import HELD_DOWNLOAD
 from api.routes.v0.conversation_starts import find_unfinished, require_started
 from api.routes.v0.legacy_route import LegacyRoute, replaced_by
 from api.routes.v1 import conversation_workspace as v1
-from api.routes.v1 import sandboxes
 from api.schemas.v0.conversation_workspace import CHANGES, FileContent, PlainMessage, RuntimeIds, VscodeUrl, WebHosts
 from api.schemas.v1.fields import Success
 from api.schemas.v1.pending_messages import UserMessage
-from api.schemas.v1.sandboxes import ExposedUrl
+from api.schemas.v1.sandboxes import ExposedUrl, serialize_urls, wire_status
 from api.schemas.v1.start_tasks import TextContent
 from shared.conversations import pending_messages
 from shared.ids import parse_id
 from shared.json_documents import write_text
+from shared.states import Status
 
 router = APIRouter(prefix="/conversations/{conversation_id}", tags=["conversations (V0)"], route_class=LegacyRoute)
 
@@ -43,14 +43,14 @@ def get_ids(context: ContextDep, caller: CurrentCaller, conversation_id: str) ->
 
 @router.get("/vscode-url", responses=error_responses(409), **SANDBOXES)
 def get_vscode_url(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> VscodeUrl:
-    """The URL of the sandbox's editor."""
+    """The URL of the sandbox's editor; null unless the sandbox runs and exposes one."""
     urls = _exposed(context, caller, conversation_id)
     return VscodeUrl(vscode_url=next((one.url for one in urls if one.name == "VSCODE"), None))
 
 
 @router.get("/web-hosts", responses=error_responses(409), **SANDBOXES)
 def get_web_hosts(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> WebHosts:
-    """The URLs of the web servers that the agent runs, with their ports."""
+    """The URLs of the web servers that the agent runs, with their ports; none unless the sandbox runs."""
     urls = _exposed(context, caller, conversation_id)
     return WebHosts(hosts={one.url: one.port for one in urls if one.name.startswith("WORKER")})
 
@@ -112,7 +112,7 @@ def _exposed(context: Context, caller: Caller, conversation_id: str) -> list[Exp
     if find_unfinished(context, caller, conversation_id) is not None:
         return []
     _, sandbox = v1.load_shown(context, caller, conversation_id)
-    return sandboxes.get_sandbox(context, caller, sandbox.id).exposed_urls or []
+    return serialize_urls(sandbox, caller.sandbox_urls) if wire_status(sandbox) == Status.RUNNING else []
 
 
 def _in_letters(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

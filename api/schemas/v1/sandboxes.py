@@ -161,7 +161,7 @@ def serialize_sandbox(
         sandbox_spec_id=sandbox.spec_id,
         status=sandbox.status,
         session_api_key=vault.decrypt_if_possible(sandbox.session_key) if running else None,
-        exposed_urls=_serialize_urls(sandbox, urls) if running else None,
+        exposed_urls=serialize_urls(sandbox, urls) if running else None,
         created_at=sandbox.created_at,
         desired_status=Status.PAUSED if desired in PAUSE_KINDS else desired,
         desired_pause_kind=PAUSE_KINDS.get(desired),
@@ -204,7 +204,8 @@ def _serialize_deadline(sandbox: Sandbox) -> DeadlineInfo | None:
     return DeadlineInfo.model_validate({"at": sandbox.deadline_at, "does": str(sandbox.deadline_does)})
 
 
-def _serialize_urls(sandbox: Sandbox, urls: SandboxUrls) -> list[ExposedUrl]:
+def serialize_urls(sandbox: Sandbox, urls: SandboxUrls) -> list[ExposedUrl]:
+    """Show the URLs of a running sandbox to a caller."""
     return [ExposedUrl(**url | {"url": urls.exposed(sandbox.id, url)}) for url in sandbox.exposed_urls or []]
 
 

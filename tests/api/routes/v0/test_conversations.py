@@ -252,7 +252,7 @@ def test_config_and_urls_of_the_sandbox_are_shown(client: TestClient, database: 
         {"name": "VSCODE", "url": "http://a:2", "port": 8001},
         {"name": "WORKER_1", "url": "http://a:3", "port": 8011},
     ]
-    for status in (Status.RUNNING, Status.PAUSED):
+    for status in (Status.RUNNING, Status.PAUSED, Status.DELETING, Status.DELETED):
         place = make_sandbox(database, user, status=status, exposed_urls=urls)
         path = f"http://testserver/sandbox/{place.id}"
         vscode, hosts = (f"{path}-8001", {f"{path}-8011": 8011}) if status == Status.RUNNING else (None, {})
