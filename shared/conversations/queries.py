@@ -156,10 +156,13 @@ def end_lost_runs(session: Session, sandbox_id: str) -> None:
 
 
 def publish(session: Session, conversation_id: str) -> Conversation | None:
-    """List and lock the conversation of a start that has succeeded; the caller has locked its task."""
+    """List and lock the conversation of a start that has succeeded; the caller has locked its task.
+
+    It was created when its start was requested: V0's list shows it from then on, and its place there must not change.
+    """
     conversation = find(session, conversation_id, lock=True)
     if conversation is not None:
-        _adopt_title(session, conversation)
+        _adopt_request(session, conversation)
         conversation.listed = True
         conversation.updated_at = now()
         change_recorder.record_change(session, conversation)
@@ -231,10 +234,11 @@ def _adopt(session: Session, added: Conversation, limits: StoredQuotas) -> Conve
     return found
 
 
-def _adopt_title(session: Session, conversation: Conversation) -> None:
-    """Take over the title of the start request, which the owner may have changed since the row was made."""
-    request = session.exec(select(StartTask.request).where(StartTask.conversation_id == conversation.id)).first()
-    if title := (request or {}).get("title"):
+def _adopt_request(session: Session, conversation: Conversation) -> None:
+    """Take over the time and the title of the request; its owner may have changed the title since the row was made."""
+    of_start = select(StartTask.created_at, StartTask.request).where(StartTask.conversation_id == conversation.id)
+    conversation.created_at, request = session.exec(of_start).one()
+    if title := request.get("title"):
         conversation.title, conversation.title_settled = title, True
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from shared.conversations import queries as conversation_queries
 from shared.db.database import Database
 from shared.models import Sandbox, StartTask
 from shared.states import Reason, Stage, Status
@@ -145,6 +146,26 @@ def test_list_merges_starting_and_started_conversations_across_pages(
             found += [one["conversation_id"] for one in page["results"]]
             page_id = page["next_page_id"]
         assert found == expected, limit
+
+
+def test_conversation_that_becomes_ready_between_two_pages_keeps_its_place(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
+    place = make_sandbox(database, user)
+    older, newer = (
+        make_start_task(
+            database, user, place, stage=Stage.STARTING_CONVERSATION, created_at=FIRST + timedelta(seconds=number)
+        )
+        for number in range(2)
+    )
+    page = send(client, user, "GET", "?limit=1").json()
+    assert [one["conversation_id"] for one in page["results"]] == [newer.conversation_id]
+    make_conversation(database, user, place, id=older.conversation_id, listed=False)
+    with database.transaction() as session:
+        session.get_one(StartTask, older.id).stage = Stage.READY
+        conversation_queries.publish(session, older.conversation_id)
+    assert listed(client, user, f"?limit=1&page_id={page['next_page_id']}") == [older.conversation_id]
+    assert listed(client, user) == [newer.conversation_id, older.conversation_id]
 
 
 def test_starting_conversations_are_filtered_like_started_ones(
