@@ -1,10 +1,13 @@
-"""IP addresses: ranges that no sandbox reaches, ranges that only an egress list opens, and addresses in URLs.
+"""IP addresses: ranges that no sandbox reaches, ranges that only an egress list opens, and addresses in URLs and lists.
 
 All decisions about addresses use these ranges: the firewall's rules, the egress proxy, and the API's requests to hosts
 that users name.
 """
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 # Ranges that no sandbox reaches: the machine itself, link-local addresses (with clouds' metadata service), multicast.
 NEVER = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
@@ -47,3 +50,53 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 def in_url(host: str) -> str:
     """Return a host as it appears in a URL: an IPv6 address has brackets there."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a list with commas."""
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def check_networks(text: str) -> str:
+    """The text, if it lists addresses and networks.
+
+    Raises:
+        ValueError: an item is neither.
+    """
+    for item in split_list(text):
+        try:
+            ip_network(item)
+        except ValueError:
+            raise ValueError(f"{item[:64]!r} is no address and no network such as 10.0.0.0/8 or fd00::/8") from None
+    return text
+
+
+def read_server(text: str) -> str:
+    """An `address:port` of a server that sandboxes could reach, in the form that is stored.
+
+    Raises:
+        ValueError: it is not an IPv4 address and a port, or no sandbox reaches it.
+    """
+    host, _, port = text.strip().rpartition(":")
+    try:
+        address, number = IPv4Address(host), int(port)
+    except ValueError:
+        address, number = None, 0
+    if address is None or not 1 <= number <= 65535:
+        raise ValueError(f"invalid model server {text[:64]!r}: use an IPv4 address and a port, as 192.168.1.20:8000")
+    if any(address in network for network in NEVER):
+        raise ValueError(f"{address} is never reachable from a sandbox: let the server listen on another address")
+    return f"{address}:{number}"
+
+
+def read_servers(text: str) -> str:
+    """The servers of a list with commas, each as `read_server` returns it.
+
+    Raises:
+        ValueError: see `read_server`.
+    """
+    return ",".join(map(read_server, split_list(text)))
+
+
+Networks = Annotated[str, AfterValidator(check_networks)]
+ModelServers = Annotated[str, AfterValidator(read_servers)]

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dotenv import dotenv_values
-from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 
 class FileSettings(BaseSettings):
     """Settings of which some may be in a file of `NAME=value` lines."""
+
+    # An infinite duration has no end that a date, or a wait, could have.
+    model_config = SettingsConfigDict(allow_inf_nan=False)
 
     @classmethod
     def settings_customise_sources(

@@ -1,6 +1,7 @@
-"""Checks of the URLs in settings. Their errors contain no part of a URL: it may have a password."""
+"""Checks of the URLs and hosts in settings. Their errors contain no part of a URL: it may have a password."""
 
 import re
+from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -11,6 +12,11 @@ DATABASE = re.compile(
     r"(?:postgres|postgresql(?:\+psycopg)?|sqlite)://"
     r"(?:[^:/@]*(?::[^@]*)?@)?(?:\[[^/?@]*\]|[^/:?@]*)(?::[0-9]*)?(?:[/?].*)?"
 )
+HOST_NAME = re.compile(r"[\w.-]+")
+# A git host is an address or a name, with or without a port.
+GIT_HOST = re.compile(r"[\w.:-]+")
+# An origin has no path (RFC 6454). A slash at its end is dropped.
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#*@]+/?", re.IGNORECASE)
 BROKERS = ("redis", "rediss", "redis+socket")
 ESCAPED = "in its user and password, write @ : / # ? % as %40 %3A %2F %23 %3F %25"
 
@@ -62,6 +68,51 @@ def check_web_url(url: str) -> str:
     return url
 
 
+def check_host(host: str) -> str:
+    """The host, if it is a name or an address.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if not host or HOST_NAME.fullmatch(host):
+        return host
+    try:
+        ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        raise ValueError("use a host name or an IP address, without a scheme and a port") from None
+    return host
+
+
+def check_git_hosts(text: str) -> str:
+    """The text, if it lists hosts, each with or without a port.
+
+    Raises:
+        ValueError: it has a character that no host has.
+    """
+    if not _lists(GIT_HOST, text):
+        raise ValueError("use hosts such as git.example.lan or git.example.lan:3000, without a scheme and a path")
+    return text
+
+
+def check_origins(text: str) -> str:
+    """The text, if it lists origins of web pages.
+
+    Raises:
+        ValueError: an item is not an origin.
+    """
+    if not _lists(ORIGIN, text):
+        raise ValueError("use origins such as https://page.example or http://localhost:5173, without a path")
+    return text
+
+
+def _lists(kind: re.Pattern[str], text: str) -> bool:
+    items = filter(None, map(str.strip, text.split(",")))
+    return all(map(kind.fullmatch, items))
+
+
 DatabaseUrl = Annotated[str, AfterValidator(check_database_url)]
 BrokerUrl = Annotated[str, AfterValidator(check_broker_url)]
 Url = Annotated[str, AfterValidator(check_web_url)]
+Host = Annotated[str, AfterValidator(check_host)]
+GitHosts = Annotated[str, AfterValidator(check_git_hosts)]
+Origins = Annotated[str, AfterValidator(check_origins)]

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from shared.addresses import NEVER, in_url
+from shared.addresses import NEVER, ModelServers, Networks, in_url, split_list
 from shared.env_file import FileSettings
-from shared.service_urls import BrokerUrl, DatabaseUrl, Url
+from shared.service_urls import BrokerUrl, DatabaseUrl, GitHosts, Host, Origins, Url
 
 FLOWER_USER = "flower"
 SANDBOX_NETWORK = IPv4Network("10.213.0.0/20")
@@ -79,7 +79,7 @@ class Settings(FileSettings):
     secret_keys: SecretStr = Field(
         SecretStr(""), description="Fernet keys, comma-separated: the first writes, all read; empty: var/secret.key"
     )
-    host: str = Field("127.0.0.1", min_length=1, description="Address the API listens on")
+    host: Host = Field("127.0.0.1", min_length=1, description="Address the API listens on")
     port: int = Field(3000, ge=1, le=65535, description="Port the API listens on")
     network_isolation: bool = Field(
         default=True,
@@ -90,7 +90,7 @@ class Settings(FileSettings):
         description="Private network of a node's sandboxes; its first address is the node's; empty: 10.213.0.0/20, or "
         "docker0's without isolation",
     )
-    model_servers: str = Field(
+    model_servers: ModelServers = Field(
         "", description="Model servers on private addresses that sandboxes may reach, address:port, comma-separated"
     )
     web_url: Url = Field("", description="The service's URL for its users; empty: from host and port")
@@ -116,7 +116,7 @@ class Settings(FileSettings):
     body_bytes_per_second: int = Field(
         512, ge=0, description="Min rate of a request's body, bytes per second, in each 10 s; 0: none"
     )
-    trusted_proxies: str = Field(
+    trusted_proxies: Networks = Field(
         "127.0.0.1,::1", description="Networks of proxies whose X-Forwarded-For and -Proto count; empty: none"
     )
     rate_logins: int = Field(30, ge=0, description="Max logins of an address in a minute; 0: no limit")
@@ -157,10 +157,8 @@ class Settings(FileSettings):
     wake_max_waiting: int = renamed(
         "WAKE_MOST_HELD", "WAKE_MAX_WAITING", 1000, ge=0, description="Max waiting requests in each API process"
     )
-    cors_origins: str = Field(
-        "", pattern="^[^*]*$", description="Origins whose pages may call the API, comma-separated; empty: none"
-    )
-    git_hosts: str = Field(
+    cors_origins: Origins = Field("", description="Origins whose pages may call the API, comma-separated; empty: none")
+    git_hosts: GitHosts = Field(
         "", description="Git hosts that may be private or without https, comma-separated, optionally with a port"
     )
     traces_url: Url = Field("", description="OTLP receiver for traces, as http://127.0.0.1:4318/v1/traces; empty: none")
@@ -294,4 +292,4 @@ class Settings(FileSettings):
 
 
 def _listed(text: str) -> list[str]:
-    return [item.strip().lower() for item in text.split(",") if item.strip()]
+    return split_list(text.lower())

@@ -10,6 +10,7 @@ from pydantic_settings import SettingsConfigDict
 from shared.addresses import in_url
 from shared.env_file import FileSettings
 from shared.leasing.leases import MAX_SECONDS
+from shared.service_urls import Host
 from shared.settings import renamed
 
 # Values of AW_SANDBOX_DNS beside a list of addresses.
@@ -26,7 +27,7 @@ class WorkerSettings(FileSettings):
     )
     docker_host: str = Field("unix:///var/run/docker.sock", min_length=1, description="The engine beside this worker")
     node_capacity: int = Field(200, ge=1, description="Max sandboxes on this node, in any state")
-    node_address: str = Field(
+    node_address: Host = Field(
         "127.0.0.1", min_length=1, description="Address on which this node's door listens for the API"
     )
     door_port: int = Field(3001, ge=1, le=65535, description="Port of this node's door")
@@ -36,7 +37,7 @@ class WorkerSettings(FileSettings):
     door_certificate: str = Field(
         "", description="Certificate and key of this node's door, a PEM file; empty: the door has no TLS"
     )
-    advertised_host: str = Field(
+    advertised_host: Host = Field(
         "", validate_default=True, description="Host name of this node's door for the API; empty: the node's address"
     )
     database_wait_seconds: float = Field(
@@ -111,7 +112,7 @@ class WorkerSettings(FileSettings):
     remote_control: bool = Field(
         default=False, description="Celery's remote control of this worker, by which Flower reads its details"
     )
-    metrics_host: str = Field(
+    metrics_host: Host = Field(
         "127.0.0.1", min_length=1, description="Address on which a worker serves this machine's metrics"
     )
     metrics_port: int = Field(0, ge=0, le=65535, description="Port on which a worker serves metrics; 0: none")

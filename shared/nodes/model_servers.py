@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from sqlmodel import Session, col, select
 
-from shared.addresses import NEVER
+from shared.addresses import read_server
 from shared.errors import Invalid, NotFound
 from shared.models import ModelServer
 
@@ -18,16 +18,10 @@ def normalize(text: str) -> str:
     Raises:
         Invalid: it is not an IPv4 address and a port, or no server that a sandbox could reach.
     """
-    host, _, port = text.strip().rpartition(":")
     try:
-        address, number = IPv4Address(host), int(port)
-    except ValueError:
-        address, number = None, 0
-    if address is None or not 1 <= number <= 65535:
-        raise Invalid(f"invalid model server {text[:64]!r}: use an IPv4 address and a port, such as 192.168.1.20:8000")
-    if any(address in network for network in NEVER):
-        raise Invalid(f"{address} is never reachable from a sandbox: let the server listen on another address")
-    return f"{address}:{number}"
+        return read_server(text)
+    except ValueError as error:
+        raise Invalid(str(error)) from None
 
 
 def allow(session: Session, text: str) -> str:
@@ -60,15 +54,6 @@ def refuse(session: Session, text: str) -> str:
 def list_allowed(session: Session) -> list[ModelServer]:
     """Return the servers that `allow` added, ordered by address."""
     return list(session.exec(select(ModelServer).order_by(col(ModelServer.address))).all())
-
-
-def read_setting(text: str) -> list[str]:
-    """The servers of AW_MODEL_SERVERS, which is comma-separated.
-
-    Raises:
-        Invalid: see `normalize`.
-    """
-    return [normalize(item) for item in text.split(",") if item.strip()]
 
 
 def server_address(url: str, gateway: str) -> str | None:

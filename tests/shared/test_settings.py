@@ -1,5 +1,6 @@
 """The configuration: sources and derived values."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings
 
+from shared.cli.exits import error_text
 from shared.settings import Settings
 from worker.settings import WorkerSettings
 
@@ -130,6 +132,51 @@ def test_environment_takes_precedence_over_the_file(tmp_path: Path, monkeypatch:
 def test_invalid_value_is_rejected(values: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         settings(**values)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "reason"),
+    [
+        ("AW_TRUSTED_PROXIES", "foo", "'foo' is no address"),
+        ("AW_TRUSTED_PROXIES", "127.0.0.1,10.0.0.1/8", "'10.0.0.1/8' is no address"),
+        ("AW_TRUSTED_PROXIES", "*", "'\\*' is no address"),
+        ("AW_MODEL_SERVERS", "foo", "an IPv4 address and a port"),
+        ("AW_MODEL_SERVERS", "192.168.1.20:8000,192.168.1.21", "an IPv4 address and a port"),
+        ("AW_MODEL_SERVERS", "127.0.0.1:8000", "never reachable"),
+        ("AW_CORS_ORIGINS", "page.example", "https://page.example"),
+        ("AW_CORS_ORIGINS", "https://a.example,*", "https://page.example"),
+        ("AW_CORS_ORIGINS", "https://a.example/app", "without a path"),
+        ("AW_GIT_HOSTS", "https://git.example.lan", "without a scheme"),
+        ("AW_HOST", "127.0.0.1:3000", "without a scheme and a port"),
+        ("AW_NODE_ADDRESS", "http://10.0.0.2", "without a scheme and a port"),
+        ("AW_ADVERTISED_HOST", "node b", "without a scheme and a port"),
+        ("AW_QUARANTINE_SECONDS", "inf", "finite"),
+        ("AW_WAKE_SECONDS", "inf", "finite"),
+    ],
+)
+def test_nonsense_is_refused_with_the_name_of_the_setting_and_the_reason(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, reason: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ValidationError) as refused:
+        _ = (Settings(), WorkerSettings())
+    assert re.match(f"{variable}: .*{reason}", error_text(refused.value, "x"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"trusted_proxies": ""},
+        {"trusted_proxies": "10.0.0.0/8, 127.0.0.1,::1,fd00::/8,0.0.0.0/0"},
+        {"model_servers": "192.168.1.20:8000,10.0.0.1:80"},
+        {"cors_origins": "https://page.example, http://localhost:5173/,tauri://localhost,http://[::1]:80"},
+        {"git_hosts": "git.example.lan,10.0.0.3:3000,fd00::1,git_lan"},
+        {"host": "::"},
+        {"host": "api.internal"},
+    ],
+)
+def test_usable_addresses_are_accepted_unchanged(values: dict[str, str]) -> None:
+    assert settings(**values).model_dump().items() >= values.items()
 
 
 def is_safe_if_empty(kind: type[BaseSettings], name: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from shared.addresses import split_list
 from shared.crypto import Vault
 from shared.db.database import Database, Session
 from shared.nodes import model_servers
@@ -35,7 +36,7 @@ class AccessReader:
     def __init__(self, shared: Settings, vault: Vault, proxy: tuple[str, int]) -> None:
         self._node_address = shared.sandbox_gateway
         self._proxy = proxy
-        self._listed = frozenset(model_servers.read_setting(shared.model_servers))
+        self._listed = frozenset(split_list(shared.model_servers))
         self._vault = vault
         # By owner: the version of the settings, and the servers that they name.
         self._named: dict[str, tuple[str, frozenset[str]]] = {}

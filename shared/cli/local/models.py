@@ -2,6 +2,7 @@
 
 import typer
 
+from shared.addresses import split_list
 from shared.cli.local.environment import installation
 from shared.cli.output import print_table, showing
 from shared.settings import Settings
@@ -17,7 +18,7 @@ def list_models() -> None:
     """List the servers that are allowed, by these commands or by AW_MODEL_SERVERS."""
     from shared.nodes import model_servers
 
-    configured = model_servers.read_setting(Settings().model_servers)
+    configured = split_list(Settings().model_servers)
     rows: list[tuple[object, ...]] = [(address, "AW_MODEL_SERVERS", None) for address in configured]
     with installation().reading() as session:
         rows += [(row.address, "models allow", row.created_at) for row in model_servers.list_allowed(session)]
