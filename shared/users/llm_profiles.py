@@ -16,6 +16,8 @@ MAX_PROFILES = 10
 SECRET_FIELDS = frozenset({"api_key", "aws_access_key_id", "aws_secret_access_key", "aws_session_token"})
 # The secret fields by section of the agent's settings. The LLM's key is stored beside them (`settings_v1`).
 AGENT_SECRETS = {"llm": SECRET_FIELDS, "verification": frozenset({"critic_api_key"})}
+# The field of an LLM configuration that holds a document of the user's, in which empty values have a meaning.
+DOCUMENT = "litellm_extra_body"
 
 Llm = dict[str, Any]
 
@@ -107,7 +109,9 @@ def _merge(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]
     """Merge changes into a document: null and an empty text remove a field, a mask keeps it, objects are merged."""
     merged = dict(stored)
     for name, value in diff.items():
-        if isinstance(value, Mapping):
+        if name == DOCUMENT and value is not None:
+            merged[name] = _patch(merged.get(name), value)
+        elif isinstance(value, Mapping):
             before = merged.get(name)
             merged[name] = _merge(before if isinstance(before, Mapping) else {}, value)
         elif value == MASK:
@@ -118,3 +122,12 @@ def _merge(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]
         else:
             merged[name] = value
     return {name: value for name, value in merged.items() if value != {}}
+
+
+def _patch(stored: Any, diff: Any) -> Any:
+    """Apply a merge patch (RFC 7396): null removes a field, objects are merged, everything else is stored as it is."""
+    if not isinstance(diff, Mapping):
+        return diff
+    before = stored if isinstance(stored, Mapping) else {}
+    kept = {name: value for name, value in before.items() if name not in diff}
+    return kept | {name: _patch(before.get(name), value) for name, value in diff.items() if value is not None}

@@ -32,6 +32,17 @@ def test_null_removes_a_field_of_the_extra_body_named_like_a_secret(
     assert load(database, user).agent_settings == {"llm": {"litellm_extra_body": {"a": 1}}}
 
 
+def test_empty_values_in_the_extra_body_are_stored(client: TestClient, database: Database, user: ApiUser) -> None:
+    body = {"a": "", "b": {}, "c": [], "d": {"e": "", "f": {}, "g": [None, "", {}]}, "h": False, "i": 0}
+    post(client, user, agent(llm={"litellm_extra_body": body}))
+    assert read(client, user)["agent_settings"]["llm"]["litellm_extra_body"] == body
+    post(client, user, agent(llm={"litellm_extra_body": {"a": "x", "d": {"e": None}}}))
+    expected = body | {"a": "x", "d": {"f": {}, "g": [None, "", {}]}}
+    assert load(database, user).agent_settings == {"llm": {"litellm_extra_body": expected}}
+    post(client, user, agent(llm={"litellm_extra_body": None}))
+    assert load(database, user).agent_settings == {}
+
+
 def test_null_in_place_of_a_section_selects_all_its_defaults_and_keeps_its_secrets(
     client: TestClient, database: Database, user: ApiUser
 ) -> None:
