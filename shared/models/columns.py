@@ -9,7 +9,7 @@ from sqlalchemy import CheckConstraint, DateTime, Dialect, Index, Text, text
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import SQLModel
 
-from shared.json_documents import write_document
+from shared.json_documents import storable, write_document
 
 # Constraints get names, so that migrations can drop them.
 SQLModel.metadata.naming_convention = {
@@ -55,6 +55,21 @@ class Json(TypeDecorator[Any]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         return None if value is None else json.loads(value)
+
+
+class TextJson(Json):
+    """A document of users' texts, whose readers need valid Unicode: responses, the engine, agent servers.
+
+    Earlier versions stored halves of surrogate pairs, which have an escape in JSON, but no UTF-8.
+    """
+
+    cache_ok = True
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """Parse the document, with each half of a pair replaced."""
+        document = super().process_result_value(value, dialect)
+        has_surrogate = value is not None and r"\ud" in value
+        return json.loads(storable(json.dumps(document, ensure_ascii=False))) if has_surrogate else document
 
 
 def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:

@@ -8,7 +8,7 @@ from sqlmodel import Field, SQLModel, col
 
 from shared.clock import now
 from shared.ids import new_id
-from shared.models.columns import Json, UtcDateTime, one_of, partial_index
+from shared.models.columns import Json, TextJson, UtcDateTime, one_of, partial_index
 from shared.models.lease import Leased, leased_indexes
 from shared.states import FINAL_STAGES, Stage
 
@@ -119,7 +119,7 @@ class StartTask(Leased, table=True):
     reason: str | None = Field(default=None, max_length=64)
     detail: str | None = None
     # The request as shown, without secrets, with markers such as `start.OWN_FOLDER`; and its secrets, encrypted.
-    request: dict[str, Any] = Field(sa_type=Json)
+    request: dict[str, Any] = Field(sa_type=TextJson)
     secrets: str | None = None
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
     updated_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
@@ -162,7 +162,7 @@ class PendingMessage(SQLModel, table=True):
     id: str = Field(default_factory=new_id, max_length=32)
     # No foreign key: during its start, the conversation has no row.
     conversation_id: str = Field(max_length=32)
-    content: list[dict[str, Any]] = Field(sa_type=Json)
+    content: list[dict[str, Any]] = Field(sa_type=TextJson)
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
     # The time of the first attempt to deliver the message, and the id of the user's newest message before that attempt.
     attempted_at: datetime | None = Field(default=None, sa_type=UtcDateTime)

@@ -7,7 +7,7 @@ from sqlmodel import Field, SQLModel
 
 from shared.clock import now
 from shared.ids import new_id
-from shared.models.columns import Json, UtcDateTime, one_of
+from shared.models.columns import Json, TextJson, UtcDateTime, one_of
 from shared.states import NodeStatus
 
 # Columns with another name in the database (decision 77).
@@ -99,8 +99,8 @@ class SandboxSpec(SQLModel, table=True):
     id: str = Field(primary_key=True, max_length=256)
     # The lowest position is the default.
     position: int = Field(index=True)
-    command: list[str] | None = Field(default=None, sa_type=Json)
-    env: dict[str, str] = Field(default_factory=dict, sa_type=Json)
+    command: list[str] | None = Field(default=None, sa_type=TextJson)
+    env: dict[str, str] = Field(default_factory=dict, sa_type=TextJson)
     working_dir: str = Field(default="/workspace/project", max_length=1024)
     # Ports inside the container, by the name under which their URL is exposed.
     ports: dict[str, int] = Field(default_factory=lambda: {"AGENT_SERVER": 8000}, sa_type=Json)
