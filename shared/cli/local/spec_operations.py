@@ -21,8 +21,9 @@ def add_spec(session: Session, image: str, *, default: bool, **columns: Any) -> 
     """
     if not image.isprintable() or not 1 <= len(image) <= 256 or " " in image:
         raise Invalid(f"invalid image {image[:256]!r}: use 1 to 256 printable characters without spaces")
-    if not columns.get("working_dir", "/").startswith("/"):
-        raise Invalid("a working directory is an absolute path, such as /workspace/project")
+    working_dir = columns.get("working_dir", "/")
+    if not working_dir.startswith("/") or not working_dir.isprintable():
+        raise Invalid(f"invalid working directory {working_dir!r}: use an absolute path, such as /workspace/project")
     _require_runtime(session, columns.get("runtime"))
     specs.add_spec(session, SandboxSpec(id=image, position=0, **columns), default=default)
 

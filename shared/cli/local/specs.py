@@ -13,9 +13,11 @@ from shared.cli.local.pooled_spec import PooledSpec
 from shared.cli.local.quantities import parse_duration, parse_size
 from shared.cli.output import print_details, print_table, showing
 from shared.errors import Invalid
+from shared.json_documents import storable
 
 CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
 PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+PORT = "expected NAME=NUMBER, such as VSCODE=8001: capital letters, digits and _, and a number from 1 to 65535"
 # More than any machine has. The last one is the max number of processes on Linux.
 MAX_MEMORY_MB, MAX_CPUS, MAX_PIDS = 16 * 1024**2, 4096, 4 * 1024**2
 Default = Annotated[bool, typer.Option("--default", help="Make this spec the default.")]
@@ -132,7 +134,7 @@ def add_spec(
     from shared.cli.local import spec_operations
 
     columns: dict[str, Any] = {
-        "command": shlex.split(command) if command else None,
+        "command": _command(command),
         "env": _pairs(env, "--env"),
         "memory_bytes": memory_mb * 1024**2,
         "cpus": cpus,
@@ -212,12 +214,27 @@ def _egress(text: str | None) -> str | None:
     return None if text is None else normalize(text)
 
 
-def _pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+def _command(text: str | None) -> list[str] | None:
+    try:
+        words = shlex.split(text or "") or None
+    except ValueError as error:
+        raise typer.BadParameter(f"not quoted as in a shell: {error}", param_hint="--command") from None
+    if text and not (words and _is_unicode(text)):
+        raise typer.BadParameter(f"expected a program and its arguments, got {text!r}", param_hint="--command")
+    return words
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether no byte of the argument was outside of UTF-8: no response of the API could show it."""
+    return storable(text) == text
+
+
+def _pairs(texts: Sequence[str] | None, option: str, expected: str = "expected KEY=VALUE") -> dict[str, str]:
     pairs: dict[str, str] = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint=option)
+        if not key or not equals or not _is_unicode(text):
+            raise typer.BadParameter(f"{expected}, got {text!r}", param_hint=option)
         pairs[key] = value
     return pairs
 
@@ -233,10 +250,10 @@ def _capabilities(names: Sequence[str] | None) -> list[str]:
 
 def _ports(texts: Sequence[str] | None) -> dict[str, int]:
     ports = {"AGENT_SERVER": 8000}
-    for name, number in _pairs(texts, "--port").items():
+    for name, number in _pairs(texts, "--port", PORT).items():
         # The name becomes a variable in the sandbox.
         if not PORT_NAME.fullmatch(name) or not number.isdecimal() or not 0 < int(number) < 65536:
-            raise typer.BadParameter(f"expected NAME=NUMBER, got '{name}={number}'", param_hint="--port")
+            raise typer.BadParameter(f"{PORT}, got '{name}={number}'", param_hint="--port")
         ports[name] = int(number)
     if len(set(ports.values())) < len(ports):
         raise typer.BadParameter("each port must have a different number", param_hint="--port")

@@ -124,8 +124,28 @@ def test_invalid_options_of_a_spec_are_rejected(migrated: Cli, database: Databas
         assert len(specs.list_specs(session)) == 1
 
 
-def test_relative_working_directory_is_rejected(migrated: Cli) -> None:
-    assert_complains(migrated("specs", "add", "own:1", "--working-dir", "project"), "an absolute path")
+@pytest.mark.parametrize(
+    ("option", "text", "reason"),
+    [
+        ("--command", "serve 'a b", "No closing quotation"),
+        ("--command", " ", "a program and its arguments"),
+        ("--command", "serve \udcff", "a program and its arguments"),
+        ("--env", "A=\udcff", "KEY=VALUE"),
+        ("--port", "vs-code=8001", "capital letters"),
+        ("--port", "VSCODE=65536", "from 1 to 65535"),
+        ("--port", "VSCODE", "NAME=NUMBER"),
+    ],
+)
+def test_error_says_which_option_is_wrong_and_why(migrated: Cli, option: str, text: str, reason: str) -> None:
+    response = migrated("specs", "add", "own:1", option, text)
+    assert response.status == 2
+    shown = " ".join(response.err.replace("│", "").split())
+    assert (option in shown, reason in shown) == (True, True), response.err
+
+
+@pytest.mark.parametrize("folder", ["project", "/work\udcff"])
+def test_unusable_working_directory_is_rejected(migrated: Cli, folder: str) -> None:
+    assert_complains(migrated("specs", "add", "own:1", "--working-dir", folder), "an absolute path")
 
 
 def test_deadlines_of_a_spec_are_stored(migrated: Cli, database: Database) -> None:
