@@ -25,6 +25,8 @@ SHARED = (
     "model_servers",
     "git_hosts",
     "door_ca",
+    # Otherwise a node builds the image of the default, which no spec names.
+    "default_sandbox_image",
 )
 REQUIRED = ("AW_DATABASE_URL", "AW_REDIS_URL", "AW_SECRET_KEYS", "AW_SANDBOX_API_URL")
 NAMES = {*REQUIRED, *(f"AW_{name.upper()}" for name in SHARED)}

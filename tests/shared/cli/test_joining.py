@@ -44,6 +44,12 @@ def test_invitation_is_read_as_it_was_written() -> None:
     assert found == expected | {"AW_SANDBOX_ADDRESSES": "10.99.0.0/24", "AW_DOOR_CA": "/etc/ca.pem"}
 
 
+def test_default_image_of_the_service_is_in_the_invitation_if_it_is_set() -> None:
+    found = read_invitation(write_invitation(settings(default_sandbox_image="registry.test/agent:1")))
+    assert found["AW_DEFAULT_SANDBOX_IMAGE"] == "registry.test/agent:1"
+    assert "AW_DEFAULT_SANDBOX_IMAGE" not in read_invitation(write_invitation(settings()))
+
+
 def test_empty_setting_is_not_in_the_invitation() -> None:
     found = read_invitation(write_invitation(settings(sandbox_addresses="")))
     assert "AW_SANDBOX_ADDRESSES" not in found
