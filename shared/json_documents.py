@@ -20,19 +20,20 @@ _STORED = json.JSONEncoder(separators=(",", ":"))
 _UNICODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
-def read_document(content: bytes, max_values: int) -> Any:
+def read_document(content: bytes, max_values: int, *, is_cut: bool = False) -> Any:
     """Parse JSON from a sandbox in bounded memory, regardless of its content.
 
     Args:
         max_values: the approximate limit of values. Commas and brackets are counted, including those in texts, since
             they cannot be distinguished before parsing.
+        is_cut: whether the end is missing: what is complete is returned.
 
     Raises:
         ValueError: it is not JSON (NaN and half a surrogate pair are not), is nested too deep, or has too many values.
     """
     if sum(map(content.count, (b",", b"[", b"{"))) > max_values:
         raise ValueError(f"more than {max_values} values")
-    return from_json(content, allow_inf_nan=False)
+    return from_json(content, allow_inf_nan=False, allow_partial=is_cut)
 
 
 def check_document(document: Any) -> Any:

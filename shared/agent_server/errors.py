@@ -58,4 +58,11 @@ class NoKeyRequired(WrongServer):
 
 
 class ResponseTooLarge(WrongServer, TooLarge):
-    """The response is larger, or costs more to read, than the limits of `shared.agent_server.limits`."""
+    """The response is larger, or costs more to read, than the limits of `shared.agent_server.limits`.
+
+    `beginning` is the first part of its content.
+    """
+
+    def __init__(self, problem: str, beginning: bytes = b"") -> None:
+        super().__init__(problem)
+        self.beginning = beginning

@@ -33,6 +33,8 @@ MAX_PATH_BYTES = 4096
 # The default limit. The output of a command that a worker runs has 4 KB. A conversation's document has 7 KB at first,
 # and grows by half a kilobyte with each call of its model.
 MAX_BYTES = 1024 * 1024
+# What is kept of a response that exceeds its limit.
+MAX_BEGINNING_BYTES = 16 * 1024
 # A file, a diff, a list of changes, or a page of events.
 MAX_DOWNLOAD_BYTES = 8 * 1024 * 1024
 # A message may contain images. The limit is higher than that of messages to the API.

@@ -98,15 +98,19 @@ class ResponseReader:
         if not self._response.is_success:
             return len(self._content) <= limits.MAX_ERROR_BYTES and self._chunks < limits.FREE_CHUNKS
         if len(self._content) > self._max_bytes:
-            raise ResponseTooLarge(f"the agent server's response is larger than {self._max_bytes} bytes")
+            raise self._too_large(f"is larger than {self._max_bytes} bytes")
         if self._chunks > limits.FREE_CHUNKS + len(self._content) // limits.MIN_CHUNK_BYTES:
-            raise ResponseTooLarge("the agent server's response has too many chunks")
+            raise self._too_large("has too many chunks")
         return True
 
     @property
     def received(self) -> AgentServerResponse:
         """The response as far as it was read."""
         return AgentServerResponse(self._response.status_code, bytes(self._content))
+
+    def _too_large(self, why: str) -> ResponseTooLarge:
+        beginning = bytes(self._content[: limits.MAX_BEGINNING_BYTES])
+        return ResponseTooLarge(f"the agent server's response {why}", beginning)
 
 
 @cache  # creating one takes 0.4 ms
@@ -126,6 +130,18 @@ def read_shape(content: bytes, shape: type[Shape], max_values: int = limits.MAX_
         return shape.model_validate(document, strict=True), document
     except ValidationError:
         raise ValueError("the document does not match the expected schema") from None
+
+
+def read_beginning(content: bytes) -> dict[str, Any]:
+    """Return the fields at the beginning of a JSON object that was cut; empty if the content is anything else.
+
+    The value of the last field may be incomplete.
+    """
+    try:
+        found = read_document(content, limits.MAX_VALUES, is_cut=True)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class FailureBody(BaseModel):

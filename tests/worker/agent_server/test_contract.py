@@ -90,6 +90,8 @@ class TestConversation:
         assert (parsed.report.agent_kind, parsed.report.working_dir) == ("openhands", FOLDER)
         assert parsed.report.tags == {"team": "blue green", "on": "call"}
         assert "usage_to_metrics" in known["stats"]
+        names = list(known)  # a document that is too large is read up to what grows
+        assert names.index("execution_status") < names.index("stats")
 
     def test_conversation_waits_for_its_first_message(self, server: AgentServer, idle: str) -> None:
         known = server.get_conversation(idle)

@@ -7,6 +7,7 @@ import httpx
 import pytest
 from sqlmodel import col, select
 
+from shared.agent_server.limits import MAX_BYTES
 from shared.clock import now
 from shared.models import ChangeEntry, Conversation, Sandbox
 from shared.sandboxes import deadlines
@@ -80,11 +81,17 @@ def test_idle_sandbox_is_paused_after_its_files_were_removed(
         assert apply_deadline(session, deadline, due_at=now())
 
 
+@pytest.mark.parametrize("stats", [{}, {"costs": "1" * MAX_BYTES}], ids=["small", "large"])
 @pytest.mark.parametrize("status", ["finished", "paused", "error"])
 def test_end_that_was_not_reported_is_read_from_the_server(
-    context: WorkerContext, engine: FakeEngine, server: FakeAgentServer, conversation: Conversation, status: str
+    context: WorkerContext,
+    engine: FakeEngine,
+    server: FakeAgentServer,
+    conversation: Conversation,
+    status: str,
+    stats: dict[str, str],
 ) -> None:
-    server.add(conversation.id, execution_status=status)
+    server.add(conversation.id, execution_status=status, stats=stats)
     reboot(context, engine, conversation.sandbox_id)
     found = row(context, Conversation, conversation.id)
     assert (found.execution_status, found.execution_reason) == (status, None)

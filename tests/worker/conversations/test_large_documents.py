@@ -57,8 +57,8 @@ def test_title_is_requested_once(context: WorkerContext, conversation: Conversat
 def test_message_is_sent_when_the_agent_has_ended(
     context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
 ) -> None:
-    make_event(context.database, conversation, kind="ActionEvent")  # the event of its end is lost
-    change(context, Conversation, conversation.id, execution_status="finished")
+    make_event(context.database, conversation, kind="ActionEvent")  # the events of its end are lost
+    talk.execution_status = "finished"
     add_messages(context, user, conversation.id, "one")
     refresh_conversation(context, conversation.id)
     assert received_texts(talk) == ["one"]
