@@ -45,6 +45,8 @@ CONVERSATION_LOST = "conversation_lost"
 EVENTS_REFUSED = "events_refused"
 # The limits of all tags of a conversation together, because lists show them.
 MAX_TAGS, MAX_TAG_CHARACTERS = 100, 4096
+# The kinds of events that name a tool's call and do not end it: a hook may run before the tool.
+NO_RESULTS = ("ActionEvent", "HookExecutionEvent")
 # The agent SDK's tags of a conversation that an automation has started.
 AUTOMATION_TAGS = frozenset({"automationtrigger", "automationid", "automationrunid"})
 
@@ -197,13 +199,13 @@ def waits_since(newest: Sequence[Event]) -> datetime | None:
 def has_running_tool(newest: Sequence[Event]) -> bool:
     """Whether a tool of a running agent has not ended. `newest`: as for `waits_since`."""
     completed = {
-        str(event.body.get(name))
+        value
         for event in newest
         for name in ("action_id", "tool_call_id")
-        if event.kind != "ActionEvent"
+        if event.kind not in NO_RESULTS and isinstance(value := event.body.get(name), str)
     }
     calls = [event for event in newest if event.kind == "ActionEvent"]
-    return any(not {call.id, str(call.body.get("tool_call_id"))} & completed for call in calls)
+    return any(completed.isdisjoint([call.id, str(call.body.get("tool_call_id"))]) for call in calls)
 
 
 def needs_worker(conversation: Conversation, reports: list[Report]) -> bool:

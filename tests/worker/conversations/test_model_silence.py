@@ -24,6 +24,9 @@ AT_WORK = [*ASKED, CALL]
 AT_ONE_OF_TWO = [*ASKED, CALL, event_report("ActionEvent", tool_call_id="call_2")]
 DONE = [*AT_WORK, event_report("ObservationEvent", action_id=CALL["id"])]
 HALF_DONE = [*AT_ONE_OF_TWO, event_report("ObservationEvent", action_id=CALL["id"])]
+# As if its arguments were too large to be stored.
+AT_WORK_WITHOUT_ID = [*ASKED, event_report("ActionEvent")]
+AFTER_A_HOOK = [*AT_WORK, event_report("HookExecutionEvent", action_id=CALL["id"])]
 FAILED = [*AT_WORK, event_report("AgentErrorEvent", tool_call_id="call_1")]
 STATE = [event_report("ConversationStateUpdateEvent", key="stats", value={})]
 
@@ -105,7 +108,11 @@ def test_title_that_can_not_be_read_ends_no_checks(
         change(context, Conversation, conversation.id, due_at=now())
 
 
-@pytest.mark.parametrize("events", [AT_WORK, HALF_DONE, [*AT_WORK, *STATE]], ids=["one", "one of two", "state"])
+@pytest.mark.parametrize(
+    "events",
+    [AT_WORK, HALF_DONE, [*AT_WORK, *STATE], AT_WORK_WITHOUT_ID, AFTER_A_HOOK],
+    ids=["one", "one of two", "state", "without an id", "after a hook"],
+)
 def test_tool_that_takes_long_is_no_silence(context: WorkerContext, conversation: Conversation, events: Events) -> None:
     store_events(context, conversation, events, 600)
     found = refreshed(context, conversation)
