@@ -4,7 +4,7 @@ Every function is safe to repeat: a complete result is kept, an incomplete one i
 
 No token may remain in the sandbox, and the agent server stores the text of every command in a file. So a token is sent
 as a file of its own, to a folder that only the sandbox's user can enter, in memory if the sandbox has /dev/shm. git
-reads it there. The command that runs git removes it, with any exit code.
+reads it there. The command that runs git removes it, with any exit code; without that command, it expires.
 """
 
 import re

@@ -55,10 +55,26 @@ if [ -z "$head" ] && [ -n "$tag" ] && [ "$tag" = "$(git rev-parse HEAD)" ]; then
 echo "$head"
 """
 
+# Removes the private folders of earlier attempts, and makes one. The command that runs git removes it. If that command
+# never comes, because the start was cancelled or its worker has died, a process removes it after five minutes.
 HIDE = """\
+expire() {
+    for _ in $(seq 60); do
+        sleep 5
+        [ -d "$1" ] || return
+    done
+    rm -rf -- "$1"
+}
 hide() {
     for root; do rm -rf -- "$root/$prefix"*; done
-    for root; do mkdir -m 700 -- "$root/$name" && echo "$root/$name" && return; done
+    for root; do
+        mkdir -m 700 -- "$root/$name" || continue
+        echo "$root/$name"
+        # A process with this command's output would keep the command from ending. Without the parentheses, it has it.
+        (expire "$root/$name") </dev/null >/dev/null 2>&1 &
+        return
+    done
+    return 1
 }
 """
 

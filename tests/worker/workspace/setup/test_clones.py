@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.errors import Cancelled
 from tests.services.git_http import GitServer
+from tests.waiting import eventually
 from tests.worker.workspace.setup.shells import CONVERSATION, TOKEN, LocalShell, app_on, files_that_contain, project_of
 from worker.workspace.failures import RepositoryCloneFailed
 from worker.workspace.git_remotes import GitRepository
@@ -133,6 +135,29 @@ def test_remains_of_an_interrupted_attempt_are_removed(shell: LocalShell, sandbo
     prepare_repository(shell, project_of(sandbox, app_on(server)))
     assert [path.name for path in (sandbox / "work dir").iterdir()] == ["app"]
     assert list((sandbox / "shm").iterdir()) == [other]
+
+
+def test_credential_of_an_abandoned_attempt_expires(
+    shell: LocalShell, sandbox: Path, server: GitServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else removes it if the start was cancelled, or its worker has died, before git ran."""
+
+    def cancel() -> None:
+        raise Cancelled
+
+    late = sandbox / "late"
+    (sandbox / "sleep").write_text(f"#!/bin/sh\nuntil [ -e '{late}' ]; do {shutil.which('sleep')} 0.01; done\n")
+    (sandbox / "sleep").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{sandbox}:{os.environ['PATH']}")
+    shell.before_clone = cancel
+    with pytest.raises(Cancelled):
+        prepare_repository(shell, project_of(sandbox, app_on(server)))
+    try:
+        [private] = (sandbox / "shm").iterdir()
+        assert (private / "credential").read_text() == app_on(server).credential
+    finally:
+        late.touch()
+    eventually(lambda: not list((sandbox / "shm").iterdir()))
 
 
 def test_older_attempt_that_finishes_first_wins(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
