@@ -11,10 +11,11 @@ from sqlmodel import Session, col, select
 from shared.clock import MAX_ERROR, now
 from shared.errors import QuotaExceeded
 from shared.models import Sandbox, SandboxSpec, StartTask
+from shared.models.conversations import UNFINISHED
 from shared.sandboxes import desired_state, specs
 from shared.settings import QuotaPolicy, Quotas
 from shared.sql import locks
-from shared.states import FINAL_STAGES, Desired, Reason
+from shared.states import Desired, Reason
 
 MINUTE = timedelta(minutes=1)
 NOT_DELETED = tuple(desired for desired in Desired if desired != Desired.DELETED)
@@ -132,8 +133,7 @@ def _lock_running(session: Session, owner_id: str, *others: str) -> None:
 
 
 def _with_unfinished_starts(owner_id: str) -> Any:
-    unfinished = (StartTask.owner_id == owner_id, col(StartTask.stage).not_in(FINAL_STAGES))
-    return select(StartTask.sandbox_id).where(*unfinished)
+    return select(StartTask.sandbox_id).where(StartTask.owner_id == owner_id, *UNFINISHED)
 
 
 def _count(session: Session, owner_id: str, *desired: Desired) -> int:

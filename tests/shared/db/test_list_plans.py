@@ -17,6 +17,7 @@ from shared.conversations.start_tasks import StartTaskFilter
 from shared.models import Conversation, Event, StartTask
 from shared.sandboxes import lists as sandbox_lists
 from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import quotas
 from shared.sandboxes import status as sandbox_status
 from shared.sql.pagination import Order, encode_page_id
 from shared.states import Stage
@@ -220,6 +221,16 @@ def test_unfinished_starts_are_searched_among_the_owners(store: Explained, owner
         assert conversation_lists.list_starting(session, owner_id) == []
     assert len(plans) == 2
     assert re.search("ix_start_task_(unfinished|owner_id_)", plans[0]), plans[0]
+
+
+def test_sandboxes_in_which_conversations_are_started_are_read_without_the_history(
+    store: Explained, owner_id: str
+) -> None:
+    """Under the user's lock, when a quota's policy pauses the oldest sandbox."""
+    with store.reading() as session, plans_of_sessions(store) as plans:
+        assert session.exec(quotas._with_unfinished_starts(owner_id)).all() == []
+    [plan] = plans
+    assert "ix_start_task_unfinished" in plan, plan
 
 
 @pytest.mark.parametrize("descending", [False, True], ids=["oldest", "newest"])
