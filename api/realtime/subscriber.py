@@ -31,18 +31,35 @@ class Listener(Protocol):
 
 async def subscribe(broker: str, *listeners: Listener) -> None:
     """Pass notifications on to the listeners until cancelled; reconnect a lost subscription."""
-    lost = False
+    outages = _OutageLog()
     while True:
         try:
             async with _client(broker) as client, client.pubsub() as subscription:
-                await _receive(subscription, listeners)
+                await _receive(subscription, (outages, *listeners))
         except (RedisError, OSError, TimeoutError) as error:
-            if not lost:
-                log.warning("subscription_lost", error=type(error).__name__)
-            lost = True
+            outages.report(error)
         for listener in listeners:
             listener.set_connected(is_connected=False)
         await asyncio.sleep(RECONNECT_SECONDS)
+
+
+class _OutageLog:
+    """Logs each outage once. A connection alone does not end an outage: a stalled broker accepts connections."""
+
+    def __init__(self) -> None:
+        self._is_out = False
+
+    def receive(self, ids: Collection[str]) -> None:
+        """Ignore a notification."""
+
+    def set_connected(self, *, is_connected: bool) -> None:
+        self._is_out = not is_connected
+
+    def report(self, error: Exception) -> None:
+        """Log the error, unless it is of an outage that was logged."""
+        if not self._is_out:
+            log.warning("subscription_lost", error=type(error).__name__)
+        self._is_out = True
 
 
 def _client(broker: str) -> Redis:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 import pytest
+from structlog.testing import capture_logs
 
 from api.realtime.subscriber import subscribe
 from shared.changes import recorder as change_recorder
@@ -24,7 +25,7 @@ class RecordingListener:
     def __init__(self, broker: str) -> None:
         self.received: list[str] = []
         self.connected = False
-        self.subscriptions = 0
+        self.subscriptions = self.losses = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=[self._run(broker)])
         self._thread.start()
@@ -34,6 +35,7 @@ class RecordingListener:
 
     def set_connected(self, *, is_connected: bool) -> None:
         self.subscriptions += is_connected
+        self.losses += not is_connected
         self.connected = is_connected
 
     def stop(self) -> None:
@@ -112,6 +114,18 @@ def test_stalled_broker_is_detected(subscriber: RecordingListener, valkey: Valke
     valkey.wake()
     eventually(lambda: subscriber.connected)
     receive_notification(notifier, subscriber)
+
+
+def test_each_outage_is_logged_once(subscriber: RecordingListener, valkey: Valkey) -> None:
+    with capture_logs() as logs:
+        for outage in (1, 2):
+            valkey.kill()
+            eventually(lambda: not subscriber.connected)
+            subscriber.losses = 0
+            eventually(lambda: subscriber.losses > 1)
+            assert [entry["event"] for entry in logs] == ["subscription_lost"] * outage
+            valkey.start()
+            eventually(lambda: subscriber.connected)
 
 
 def test_flush_preserves_the_subscription(
