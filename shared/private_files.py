@@ -20,10 +20,11 @@ def replace_file(path: Path, text: str) -> None:
         draft.replace(path)
 
 
-def share_with_service(path: Path) -> None:
+def share_with_service(path: Path, *, with_group: bool = True) -> None:
     """Let the service's processes read a key that root has written, if they run as other users.
 
-    The file is given to its folder's owner. In a folder of root's, the folder's group may read it, if it may enter.
+    The file is given to its folder's owner. In a folder of root's, the folder's group may read it, if it may enter, and
+    unless it is not `with_group`.
     """
     # Links are not followed: the folder's owner could have added one to a file of root's.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -31,7 +32,7 @@ def share_with_service(path: Path) -> None:
         folder, found = path.parent.stat(), os.fstat(file.fileno())
         if os.geteuid() == 0 and found.st_nlink == 1 and stat.S_ISREG(found.st_mode):
             os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
-            is_open = folder.st_uid == 0 and folder.st_mode & stat.S_IXGRP
+            is_open = with_group and folder.st_uid == 0 and folder.st_mode & stat.S_IXGRP
             os.fchmod(file.fileno(), 0o640 if is_open else 0o600)
 
 

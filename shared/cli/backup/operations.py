@@ -9,6 +9,7 @@ from shared.cli.local.installation import LocalInstallation
 from shared.clock import now
 from shared.db import unfinished_restore
 from shared.nodes import registry as node_registry
+from shared.private_files import share_with_service
 from shared.retention import tombstones
 from shared.users import api_keys
 
@@ -34,6 +35,7 @@ class BackupOperations(LocalInstallation):
         made = store.restore(self._settings, folder, passphrase)
         self.prepare()
         self._keep_unknown_key()
+        share_with_service(self._settings.admin_key_file, with_group=False)  # as if the service had created it
         with self.reading() as session:
             ids = store.with_deadlines(session)
         for start in range(0, len(ids), BATCH):

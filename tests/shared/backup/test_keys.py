@@ -1,6 +1,8 @@
 """Which keys a backup and a restore need, and which a restore leaves in place."""
 
 import json
+import os
+import stat
 from datetime import timedelta
 from pathlib import Path
 
@@ -81,6 +83,26 @@ def test_first_key_of_the_same_installation_is_kept(settings: Settings, clean: S
     clean.admin_key_file.write_text(settings.admin_key_file.read_text())
     BackupOperations(with_keys(clean, SECRET_KEY)).restore(tmp_path / "backup", None)
     assert clean.admin_key_file.read_text() == settings.admin_key_file.read_text()
+
+
+@pytest.mark.parametrize("owner", [7, 0])
+def test_restored_first_key_belongs_to_the_owner_of_its_folder(
+    owner: int, settings: Settings, clean: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Compose and systemd, root restores into the folder of the service's user, whose key it was."""
+    LocalInstallation(settings).bootstrap()
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    clean.var_dir.mkdir()
+    given: dict[Path, int] = {}
+    status, really = os.stat_result((stat.S_IFDIR | 0o750, 0, 0, 2, owner, 8, 0, 0, 0, 0)), Path.stat
+    monkeypatch.setattr(Path, "stat", lambda path, **more: status if path == clean.var_dir else really(path, **more))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(
+        os, "fchown", lambda file, user, _: given.update({Path(f"/proc/self/fd/{file}").readlink(): user})
+    )
+    BackupOperations(with_keys(clean, SECRET_KEY)).restore(tmp_path / "backup", PASSPHRASE)
+    assert given[clean.admin_key_file] == owner
+    assert clean.admin_key_file.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("malformed", ["hush-hush", ",", "{SECRET_KEY},hush"])
