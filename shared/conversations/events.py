@@ -24,6 +24,9 @@ NEWEST = 10
 STATUS_REPORTS = 10
 # The number of messages that `find_user_message` reads: more than an agent sends between two messages of its user.
 MESSAGES = 10
+# The number of events among which the above are searched: a sandbox may report any number of other kinds. Many events
+# may follow a user's message.
+SEARCHED, SEARCHED_FOR_MESSAGES = 1000, 10_000
 
 
 @dataclass(frozen=True)
@@ -83,23 +86,21 @@ def search(
 
 def newest(session: Session, conversation_id: str) -> Sequence[Event]:
     """The newest events of a conversation of any owner, newest first, without state updates."""
-    found = select(Event).where(Event.conversation_id == conversation_id, Event.kind != STATE)
-    return session.exec(found.order_by(col(Event.timestamp).desc(), col(Event.seq).desc()).limit(NEWEST)).all()
+    nearest = _nearest(conversation_id, SEARCHED, descending=True)
+    return _read(session, nearest, nearest.c.kind != STATE, NEWEST, descending=True)
 
 
 def find_user_message(session: Session, conversation_id: str, before: datetime) -> str | None:
     """The id of the newest message that a user sent before that time; None: the newest messages are the agent's."""
-    found = select(Event).where(Event.conversation_id == conversation_id, Event.kind == MESSAGE)
-    earlier = found.where(Event.timestamp < before).order_by(col(Event.timestamp).desc(), col(Event.seq).desc())
-    messages = session.exec(earlier.limit(MESSAGES)).all()
+    nearest = _nearest(conversation_id, SEARCHED_FOR_MESSAGES, Event.timestamp < before, descending=True)
+    messages = _read(session, nearest, nearest.c.kind == MESSAGE, MESSAGES, descending=True)
     return next((message.id for message in messages if message.body.get("source") == "user"), None)
 
 
 def status_reports(session: Session, conversation_id: str, after: datetime) -> Sequence[Event]:
     """The first events after that time that may report a status of the conversation, oldest first."""
-    found = select(Event).where(Event.conversation_id == conversation_id, col(Event.kind).in_((STATE, ERROR)))
-    later = found.where(Event.timestamp > after).order_by(col(Event.timestamp), col(Event.seq))
-    return session.exec(later.limit(STATUS_REPORTS)).all()
+    nearest = _nearest(conversation_id, SEARCHED, Event.timestamp > after, descending=False)
+    return _read(session, nearest, nearest.c.kind.in_((STATE, ERROR)), STATUS_REPORTS, descending=False)
 
 
 def count(session: Session, conversation_id: str, owner_id: str, which: EventFilter) -> int:
@@ -121,6 +122,25 @@ def get_many(session: Session, conversation_id: str, owner_id: str, ids: list[st
     check_batch(session.exec(select(measure(session, col(Event.body))).where(*conditions)).all(), "events")
     found = {event.id: event for event in session.exec(select(Event).where(*conditions)).all()}
     return [next((found[name] for name in spellings(event_id) if name in found), None) for event_id in ids]
+
+
+def _nearest(conversation_id: str, number: int, *where: Any, descending: bool) -> Any:
+    """The first events of a conversation, of any kind, without their bodies."""
+    found = select(Event.seq, Event.kind, Event.timestamp).where(Event.conversation_id == conversation_id, *where)
+    return found.order_by(*_order(Event, descending=descending)).limit(number).subquery()
+
+
+def _read(
+    session: Session, nearest: Any, which: ColumnElement[bool], limit: int, *, descending: bool
+) -> Sequence[Event]:
+    """Read the first events that match a condition on `nearest`."""
+    chosen = select(nearest.c.seq).where(which).order_by(*_order(nearest.c, descending=descending)).limit(limit)
+    found = select(Event).where(col(Event.seq).in_(chosen)).order_by(*_order(Event, descending=descending))
+    return session.exec(found).all()
+
+
+def _order(of: Any, *, descending: bool) -> list[Any]:
+    return [column.desc() if descending else column for column in (of.timestamp, of.seq)]
 
 
 def _conditions(conversation_id: str, owner_id: str, which: EventFilter) -> list[Any]:

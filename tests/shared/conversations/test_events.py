@@ -93,3 +93,45 @@ def test_events_of_another_user_are_not_found(
     store(database, event(conversation, 1), event(hidden, 1))
     assert found(database, other_user, conversation) == []
     assert found(database, user, hidden) == []
+
+
+class TestMaxSearched:
+    """A sandbox may report any number of events, and a webhook searches under locks, on SQLite all writers'."""
+
+    @pytest.fixture(autouse=True)
+    def _three(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("SEARCHED", "SEARCHED_FOR_MESSAGES"):
+            monkeypatch.setattr(events, name, 3, raising=False)
+
+    @pytest.mark.parametrize(("updates", "ids"), [(2, ["e0"]), (3, [])])
+    def test_newest_events_are_among_them(
+        self, database: Database, conversation: Conversation, updates: int, ids: list[str]
+    ) -> None:
+        store_kinds(database, conversation, "ActionEvent", *[events.STATE] * updates)
+        with database.reading() as session:
+            assert [event.id for event in events.newest(session, conversation.id)] == ids
+
+    @pytest.mark.parametrize(("others", "ids"), [(2, ["e2"]), (3, [])])
+    def test_status_reports_are_among_them(
+        self, database: Database, conversation: Conversation, others: int, ids: list[str]
+    ) -> None:
+        store_kinds(database, conversation, *["ActionEvent"] * others, events.ERROR)
+        with database.reading() as session:
+            found = events.status_reports(session, conversation.id, NOON - timedelta(seconds=1))
+        assert [event.id for event in found] == ids
+
+    @pytest.mark.parametrize(("others", "message"), [(2, "e0"), (3, None)])
+    def test_user_s_message_is_among_them(
+        self, database: Database, conversation: Conversation, others: int, message: str | None
+    ) -> None:
+        store_kinds(database, conversation, events.MESSAGE, *["ActionEvent"] * others)
+        with database.reading() as session:
+            assert events.find_user_message(session, conversation.id, NOON + timedelta(hours=1)) == message
+
+
+def store_kinds(database: Database, conversation: Conversation, *kinds: str) -> None:
+    """Store events of a user of these kinds, in this order."""
+    for number, kind in enumerate(kinds):
+        row = event(conversation, number)
+        row.kind, row.body = kind, {"source": "user"}
+        store(database, row)
