@@ -6,6 +6,7 @@ routers for agent servers have `route_class=AgentServerRoute`.
 
 import re
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
 from inspect import iscoroutinefunction
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Response
+from starlette.types import Receive, Scope, Send
 
 from api.errors.openapi import DocumentedRoute
 from api.limits.addresses import client_address
@@ -27,6 +29,8 @@ from shared.sql.write_slots import caller
 from shared.users.api_keys import AuthenticatedKey
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+# In a request's scope: what is held until its response has ended.
+HELD = "agent_workspace.held"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,12 @@ class UserRoute(DocumentedRoute):
     """A route that requires a user's API key or session cookie."""
 
     accepts_cookie = True
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request. Its body counts until the response has ended: a response may need it until then."""
+        with ExitStack() as held:
+            scope[HELD] = held
+            await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Handler:
         """Authenticate the caller, check the body, then call the endpoint."""
@@ -114,12 +124,11 @@ async def _find(request: Request, find: Callable[[Request], Awaitable[Caller | S
 def _checked(handle: Handler) -> Handler:
     async def check_and_handle(request: Request) -> Response:
         checked = CheckedRequest(request.scope, request.receive)
-        if not may_be_large(request.scope):
-            await checked.check_body()
-            return await handle(checked)
-        with get_context(request).limits.user_bodies.hold(request.state.caller.id, request.headers):
-            await checked.check_body()
-            return await handle(checked)
+        if may_be_large(request.scope):
+            counted = get_context(request).limits.user_bodies.hold(request.state.caller.id, request.headers)
+            request.scope[HELD].enter_context(counted)
+        await checked.check_body()
+        return await handle(checked)
 
     return check_and_handle
 

@@ -17,7 +17,8 @@ from api.request.context import Context
 from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Sandbox
-from tests.factories import ApiUser, make_sandbox, session_key_of
+from shared.users import settings_store
+from tests.factories import VAULT, ApiUser, make_sandbox, session_key_of
 from tests.services.asgi import serving
 from tests.waiting import eventually
 
@@ -97,6 +98,22 @@ def test_bodies_of_a_user_share_a_limit(url: str, user: ApiUser, other_user: Api
         assert save(user, 10) == 201
         assert save(other_user, LARGE) == 201
     eventually(lambda: save(user, LARGE) == 201)
+
+
+@pytest.mark.usefixtures("spec", "node")
+def test_streamed_start_counts_until_it_has_ended(url: str, user: ApiUser, database: Database) -> None:
+    """Its request is a part of the stream, and stays in memory."""
+    with database.transaction() as session:
+        settings_store.change(session, VAULT, user.id, {"llm_model": "m", "llm_api_key": "k"})
+    with ExitStack() as streams, httpx.Client(base_url=url, headers=user.headers, trust_env=False) as client:
+
+        def start(size: int) -> int:
+            request = {"initial_message": {"content": [{"text": "x" * (size // 2)}] * 2}}
+            begun = client.stream("POST", "/api/v1/app-conversations/stream-start", json=request)
+            return streams.enter_context(begun).status_code
+
+        assert [start(MAX_BYTES - 1000) for _ in range(BODIES_OF_USER)] == [200] * BODIES_OF_USER
+        assert (start(LARGE), start(10)) == (429, 200)
 
 
 def test_burst_of_an_agent_server_passes() -> None:
