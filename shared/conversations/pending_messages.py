@@ -51,12 +51,22 @@ def add(
         QuotaExceeded: the conversation has the maximum number of pending messages already.
     """
     job = _lock(session, conversation_id, owner_id, due_at)
-    waiting = session.exec(select(func.count()).select_from(PendingMessage).where(*_deliverable(conversation_id))).one()
-    if waiting >= MAX_PENDING:
-        raise QuotaExceeded("pending messages", MAX_PENDING, ADVICE, RETRY_SECONDS)
+    waiting = count_pending(session, conversation_id)
     message = PendingMessage(conversation_id=conversation_id, content=content)
     session.add(message)
     return Queued(message.id, waiting + 1, job)
+
+
+def count_pending(session: Session, conversation_id: str) -> int:
+    """The number of pending messages, to which one may be added.
+
+    Raises:
+        QuotaExceeded: the conversation has the maximum number of pending messages already.
+    """
+    waiting = session.exec(select(func.count()).select_from(PendingMessage).where(*_deliverable(conversation_id))).one()
+    if waiting >= MAX_PENDING:
+        raise QuotaExceeded("pending messages", MAX_PENDING, ADVICE, RETRY_SECONDS)
+    return waiting
 
 
 def add_sent(
@@ -70,7 +80,8 @@ def add_sent(
 ) -> DeliverMessages | None:
     """Store a message that was sent to the agent server, for a worker to check that the agent gets it and runs.
 
-    The maximum number does not apply: the agent server may have it in any case.
+    The maximum number does not apply: the agent server may have it in any case. The caller has checked it with
+    `count_pending` before it sent the message.
 
     Args:
         sent_at: when it was sent, if the agent server has not confirmed that it has the message. The user's message

@@ -71,6 +71,8 @@ async def send_message(
         raise Gone(f"the sandbox of conversation {conversation.id} is deleted")
     if status == Status.ERROR:
         raise Unavailable(f"the sandbox is in ERROR: POST /api/v1/sandboxes/{sandbox.id}/resume tries again")
+    if message.run and status == Status.RUNNING:
+        await context.run_in_turn(_check_room, context, conversation.id)
     sent_at = now()
     response = await _post_message(context, conversation, sandbox, message)
     if response is None or (message.run and response.status == BUSY):
@@ -205,6 +207,12 @@ async def _post_message(
         if message.run and await context.run_in_turn(_has_running_tool, context, conversation.id):
             return None
         raise
+
+
+def _check_room(context: Context, conversation_id: str) -> None:
+    """Refuse a message that could not be pending: no response of the agent server may store any number of them."""
+    with context.database.reading() as session:
+        pending_messages.count_pending(session, conversation_id)
 
 
 def _has_running_tool(context: Context, conversation_id: str) -> bool:

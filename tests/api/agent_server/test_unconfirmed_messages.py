@@ -11,6 +11,7 @@ from sqlmodel import select
 from api.agent_server.client import AgentServers
 from shared.agent_server.errors import AgentServerUnreachable
 from shared.clock import after
+from shared.conversations.pending_messages import MAX_PENDING
 from shared.db.database import Database
 from shared.models import Conversation, PendingMessage
 from tests.api.agent_server.requests import send
@@ -56,6 +57,19 @@ def test_no_message_is_recorded_before_a_confirmed_one(
     agent.responses[f"POST {path}"] = (429, json.dumps({"detail": "run capacity is full"}).encode())
     assert send(client, user, conversation, "POST", "send-message", MESSAGE).status_code == 200
     assert stored_message(database).newest_before is None
+
+
+def test_messages_that_an_agent_server_never_takes_are_stored_up_to_their_maximum(
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    path = f"/api/conversations/{UUID(conversation.id)}/events"
+    agent.responses[f"POST {path}"] = (429, json.dumps({"detail": "run capacity is full"}).encode())
+    for _ in range(MAX_PENDING):
+        assert send(client, user, conversation, "POST", "send-message", MESSAGE).status_code == 200
+    refused = send(client, user, conversation, "POST", "send-message", MESSAGE)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
+    assert "pending messages" in refused.json()["detail"]
+    assert len(agent.got) == MAX_PENDING
 
 
 def test_message_waits_for_a_tool_that_began_after_it_was_sent(
