@@ -69,6 +69,18 @@ class LlmProfiles(BaseModel):
             self.active = None
 
 
+def have_same_server(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two configurations call the same LLM server: at the same URL or, without a URL, of the same provider.
+
+    A configuration without a model calls none, so it differs from no other in that.
+    """
+    if one.get("base_url") or other.get("base_url"):
+        return bool(one.get("base_url") == other.get("base_url"))
+    # A model without a provider in its name has the provider that the agent server chooses for it.
+    providers = {str(llm["model"]).rpartition("/")[0].partition("/")[0] for llm in (one, other) if llm.get("model")}
+    return len(providers) < 2
+
+
 def secrets_of_llm(llm: Mapping[str, Any]) -> list[str]:
     """The configuration's secrets in clear."""
     values = [*(llm.get(name) for name in SECRET_FIELDS), *(llm.get("extra_headers") or {}).values()]

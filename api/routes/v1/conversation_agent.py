@@ -30,7 +30,8 @@ from shared.json_documents import clean_text
 from shared.models import Conversation
 from shared.states import Status
 from shared.users import llm_profile_store, settings_store
-from shared.users.llm_profiles import Llm
+from shared.users.llm_profiles import Llm, have_same_server
+from shared.users.settings_v1 import current_llm
 
 router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=UserRoute)
 
@@ -102,7 +103,7 @@ def _read_profile(context: Context, user_id: str, name: str) -> Llm:
         llm = dict(llm_profile_store.load(session, context.vault, user_id).get(name))
         stored = settings_store.load(session, context.vault, user_id)
     # A key is sent only to the LLM server that it was stored for.
-    if "api_key" not in llm and stored and stored.llm_api_key and llm.get("base_url") == (stored.llm_base_url or None):
+    if "api_key" not in llm and stored and stored.llm_api_key and have_same_server(llm, current_llm(stored)):
         llm["api_key"] = stored.llm_api_key
     # The agent server keeps the first configuration sent under a `usage_id`.
     fingerprint = context.vault.digest(json.dumps(llm, sort_keys=True))

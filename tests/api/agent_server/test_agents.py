@@ -143,6 +143,26 @@ def test_key_is_sent_to_no_other_server(
     assert sent == [None, None, "own"]
 
 
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [("openai/o1", "own"), ("openai/ft/o1", "own"), ("anthropic/claude", None), ("o1", None), (None, "own")],
+)
+@pytest.mark.usefixtures("saved_settings")
+def test_key_is_sent_to_no_other_provider(
+    client: TestClient,
+    user: ApiUser,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+    model: str | None,
+    key: str | None,
+) -> None:
+    """Without base URLs, the name of a model says which provider gets the key."""
+    script(agent, f"/api/conversations/{UUID(conversation.id)}/switch_llm", {})
+    client.post("/api/settings", json={"llm_api_key": "own", "llm_model": model}, headers=user.headers)
+    assert switch(client, user, conversation, "keyless").status_code == 200
+    assert agent.got[-1][4]["llm"].get("api_key") == key
+
+
 @pytest.mark.usefixtures("saved_settings")
 def test_impossible_switch_is_rejected(
     client: TestClient,
