@@ -7,12 +7,21 @@ from functools import partial
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
+import structlog
+from fastapi.responses import StreamingResponse
+from starlette.types import Send
+
+from api.request.authentication import Caller
+from api.request.context import UNKNOWN
 from api.schemas.v1.conversations import AppConversation
 from shared.conversations import events
 from shared.conversations.events import EventFilter
 from shared.db.database import Database
-from shared.errors import TooLarge
+from shared.errors import TooLarge, Unauthenticated
 from shared.json_documents import write_document
+from shared.users import api_keys
+
+log = structlog.get_logger()
 
 MAX_EVENTS = 10_000
 # Events in memory at a time: some contain a screenshot.
@@ -22,6 +31,18 @@ MAX_INDENTED = 64 * 1024
 # Excluded: fields that change by the minute, and the key of the sandbox.
 EXCLUDED = {"sandbox_status", "execution_status", "conversation_url", "session_api_key", "workspace"}
 UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ArchiveResponse(StreamingResponse):
+    """The response with an archive. It ends incomplete if the caller's key is revoked before all events were read."""
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the archive."""
+        try:
+            await super().stream_response(send)
+        except Unauthenticated:
+            # Without the end of the response, the server closes the connection.
+            log.warning("download_interrupted")
 
 
 def check_number(database: Database, conversation_id: str, owner_id: str) -> None:
@@ -36,16 +57,19 @@ def check_number(database: Database, conversation_id: str, owner_id: str) -> Non
         raise TooLarge(f"{number} events are more than the {MAX_EVENTS} of one archive: read them page by page")
 
 
-def export(database: Database, conversation: AppConversation, owner_id: str) -> Iterator[bytes]:
+def export(database: Database, conversation: AppConversation, caller: Caller) -> Iterator[bytes]:
     """Stream the archive, a page of events at a time.
 
     Between two pieces no database connection is held, no file is written, and no event is kept: a client may take long
     to read a piece, and a parsed event is many times as large as a compressed one.
+
+    Raises:
+        Unauthenticated: the caller's key was revoked, or has expired.
     """
     buffer = _Buffer()
     with ZipFile(buffer, "w", ZIP_DEFLATED) as archive:
         archive.writestr("meta.json", conversation.model_dump_json(exclude=EXCLUDED, indent=2))
-        add_page = partial(_add_page, archive, database, conversation.id, owner_id)
+        add_page = partial(_add_page, archive, database, conversation.id, caller)
         page_id = add_page(None)
         while page_id is not None:
             yield buffer.take()
@@ -54,12 +78,14 @@ def export(database: Database, conversation: AppConversation, owner_id: str) -> 
 
 
 def _add_page(
-    archive: ZipFile, database: Database, conversation_id: str, owner_id: str, page_id: str | None
+    archive: ZipFile, database: Database, conversation_id: str, caller: Caller, page_id: str | None
 ) -> str | None:
     """Add the events of a page, oldest first; return the id of the next page."""
     with database.reading() as session:
+        if api_keys.find_in_force(session, caller.id, caller.key_id) is None:
+            raise Unauthenticated(UNKNOWN)
         page = events.search(
-            session, conversation_id, owner_id, EventFilter(), descending=False, page_id=page_id, limit=PAGE
+            session, conversation_id, caller.id, EventFilter(), descending=False, page_id=page_id, limit=PAGE
         )
     # The archive has one file besides the events.
     for place, event in enumerate(page.items, len(archive.filelist) - 1):

@@ -16,7 +16,7 @@ from api.request.command_options import Accepted, IdempotencyOption, IdempotentR
 from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.request.held_streams import HELD_DOWNLOAD
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
-from api.routes.v1.conversation_export import check_number, export
+from api.routes.v1.conversation_export import ArchiveResponse, check_number, export
 from api.schemas.page_text import write_count, write_page
 from api.schemas.v1.conversations import AppConversation, ConversationUpdate, serialize_conversation, write_conversation
 from api.schemas.v1.fields import PageOf, Success
@@ -176,7 +176,8 @@ def download_conversation(context: ContextDep, caller: CurrentCaller, conversati
     check_number(context.database, conversation_id, caller.id)
     name = f"conversation_{UUID(conversation_id)}.zip"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(export(context.database, shown, caller.id), media_type="application/zip", headers=headers)
+    pieces = export(context.database, shown, caller)
+    return ArchiveResponse(pieces, media_type="application/zip", headers=headers)
 
 
 @router.patch("/{conversation_id}")

@@ -5,12 +5,14 @@ import json
 import zipfile
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 from weakref import ReferenceType, ref
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.pool import QueuePool
 
+from api.request.authentication import Caller
 from api.request.context import Context
 from api.routes.v1 import conversation_export
 from api.schemas.v1.conversations import AppConversation
@@ -20,6 +22,7 @@ from shared.ids import new_id
 from shared.models import Conversation, Event, Sandbox
 from shared.sql.pagination import Page
 from shared.states import Status
+from shared.users import api_keys
 from tests.api.agent_reports import FIRST, JSON, conversation_report
 from tests.factories import ApiUser, make_conversation, make_event, make_sandbox, session_key_of
 from tests.rows import as_stored
@@ -131,6 +134,11 @@ def _archive(client: TestClient, user: ApiUser, conversation: Conversation) -> z
     return zipfile.ZipFile(io.BytesIO(response.content))
 
 
+def _caller(client: TestClient, user: ApiUser) -> Caller:
+    key = client.get("/api/keys/current", headers=user.headers).json()
+    return Caller(user.id, user.name, key["id"], is_browser=False, list_version="", _request=Mock())
+
+
 class TestDownload:
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED, Status.DELETED])
     def test_archive_has_metadata_and_events_in_order(
@@ -201,10 +209,34 @@ class TestDownload:
             return page
 
         monkeypatch.setattr(events, "search", search)
-        pieces = conversation_export.export(context.database, shown, user.id)
+        pieces = conversation_export.export(context.database, shown, _caller(client, user))
         held = [(pool.checkedout(), sum(event() is not None for event in read)) for _ in pieces]
         assert len(read) == 5
         assert held == [(0, 0)] * 3
+
+    def test_download_ends_incomplete_with_its_key(
+        self,
+        client: TestClient,
+        user: ApiUser,
+        conversation: Conversation,
+        database: Database,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A client may read slowly, and so get events that are added much later."""
+        monkeypatch.setattr(conversation_export, "PAGE", 1)
+        for _ in range(3):
+            make_event(database, conversation)
+        found = events.search
+
+        def search_and_revoke(*arguments: Any, **options: Any) -> Page[Event]:
+            with database.transaction() as session:
+                api_keys.revoke_key(session, user.key)
+            return found(*arguments, **options)
+
+        monkeypatch.setattr(events, "search", search_and_revoke)
+        response = client.get(f"{PATH}/{conversation.id}/download", headers=user.headers)
+        assert response.content.count(b"PK\3\4") == 2  # the metadata and the first event
+        assert not zipfile.is_zipfile(io.BytesIO(response.content))
 
     def test_conversation_that_exceeds_the_archive_limit_is_a_413(
         self,
