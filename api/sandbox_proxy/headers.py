@@ -84,6 +84,11 @@ DROPPED_FROM_RESPONSES = HOP_BY_HOP | {
 # A sandbox's response is not a page of this service: on this origin, it must not run scripts with the caller's rights.
 ADDED_TO_RESPONSES = [(b"content-security-policy", b"sandbox"), (b"x-content-type-options", b"nosniff")]
 
+# Statuses of responses that have no content. A length that they name is that of another response, and this server would
+# wait for as many bytes (RFC 9110, section 8.6).
+WITHOUT_CONTENT = (204, 304)
+CONTENT_LENGTH = b"content-length"
+
 # A reference without a scheme and a host (RFC 3986, section 4.2), and without characters that browsers treat as a slash
 # or ignore.
 RELATIVE = re.compile(rb"(?!//)(?![^/?#]*:)[!-\[\]-~]+")
@@ -108,11 +113,12 @@ def forwarded(proxied: ProxyRequest) -> Headers:
     return [*known, (b"x-forwarded-host", host)] if host else known
 
 
-def for_client(proxied: ProxyRequest, headers: Headers, origin: bytes) -> Headers:
+def for_client(proxied: ProxyRequest, status: int, headers: Headers, origin: bytes) -> Headers:
     """Return the headers of a response to the client; `origin` is the agent server's, which clients may not reach."""
     lower = [(name.lower(), value) for name, value in headers]
+    dropped = DROPPED_FROM_RESPONSES | {CONTENT_LENGTH} if status in WITHOUT_CONTENT else DROPPED_FROM_RESPONSES
     passed = []
-    for name, value in _without(lower, DROPPED_FROM_RESPONSES):
+    for name, value in _without(lower, dropped):
         if name.startswith(CORS) or name.endswith(CACHE_CONTROL):
             continue
         shown = relocate(proxied, value, origin) if name == b"location" else value

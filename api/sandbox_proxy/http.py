@@ -172,8 +172,9 @@ class RequestBody:
 
 
 async def _pass_on(proxied: ProxyRequest, response: httpx.Response, origin: str, send: Send, rate: ChunkRate) -> None:
-    passed = headers.for_client(proxied, response.headers.raw, origin.encode())
-    await send({"type": "http.response.start", "status": response.status_code, "headers": passed})
+    status = response.status_code
+    passed = headers.for_client(proxied, status, response.headers.raw, origin.encode())
+    await send({"type": "http.response.start", "status": status, "headers": passed})
     stream = response.stream
     assert isinstance(stream, AsyncIterable)  # noqa: S101 - an async transport returns no other
     async for chunk in stream:

@@ -3,12 +3,13 @@
 import re
 
 from fastapi import APIRouter, Request, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from api.errors.openapi import error_responses
 from api.paths import SANDBOX_PATH_PREFIX
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
+from api.sandbox_proxy.headers import CONTENT_LENGTH
 from api.sandbox_proxy.http import HttpProxy
 from api.sandbox_proxy.request import ProxyRequest
 from api.schemas.v1.cloud_proxy import CloudProxyRequest
@@ -37,7 +38,8 @@ class Forwarded(Response):
         async def replay() -> dict[str, object]:
             return pending.pop() if pending else dict(await receive())
 
-        await self._http.serve(self._proxied, replay, send)
+        is_head = self._proxied.method == "HEAD"
+        await self._http.serve(self._proxied, replay, _without_length(send) if is_head else send)
 
 
 @router.post(
@@ -68,6 +70,18 @@ async def ask_sandbox(
         api_key=None,
     )
     return Forwarded(request.app.state.sandbox_path.http, proxied, wanted.content())
+
+
+def _without_length(send: Send) -> Send:
+    """Leave out the length in a response to HEAD: the caller sent a POST, and would wait for as many bytes."""
+
+    async def send_without_length(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [(name, value) for name, value in message["headers"] if name != CONTENT_LENGTH]
+            message = {**message, "headers": kept}
+        await send(message)
+
+    return send_without_length
 
 
 def _own_headers(request: Request) -> list[tuple[bytes, bytes]]:

@@ -2,25 +2,33 @@
 
 import hashlib
 import json
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 
 from api.json_text import SMALL_BYTES
+from api.limits.process import BODIES_OF_USER
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Status
 from tests.api.agent_reports import JSON
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.factories import ApiUser, make_sandbox
+from tests.waiting import eventually
 
 HOST = "http://any.example:1/sandbox/{}"
+PATH = "/api/cloud-proxy"
 
 
 def send(api: httpx.Client, user: ApiUser, sandbox: Sandbox, **fields: Any) -> httpx.Response:
-    envelope = {"host": HOST.format(sandbox.id), "method": "GET", "path": "/api/x", "headers": key_of(sandbox)}
-    return api.post("/api/cloud-proxy", json=envelope | {"body": None} | fields, headers=user.headers)
+    return api.post(PATH, json=enclose(sandbox, **fields), headers=user.headers)
+
+
+def enclose(sandbox: Sandbox, **fields: Any) -> dict[str, Any]:
+    request = {"host": HOST.format(sandbox.id), "method": "GET", "path": "/api/x", "headers": key_of(sandbox)}
+    return request | {"body": None} | fields
 
 
 def test_response_is_the_agent_server_s(api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox) -> None:
@@ -54,6 +62,28 @@ def test_body_is_passed_on(
     response = send(api, user, running, method="POST", body=body, headers=key_of(running) | headers)
     assert (response.status_code, response.json()["sha"]) == (200, hashlib.sha256(sent).hexdigest())
     assert agent.server.got[0].header("content-type") == content_type
+
+
+def test_response_to_head_is_complete(api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox) -> None:
+    """It names the length of the response to GET, and has no content."""
+    for _ in range(2):
+        response = send(api, user, running, method="HEAD")
+        assert (response.status_code, response.content, response.headers["X-Own"]) == (200, b"", "kept")
+    assert [got.method for got in agent.server.got] == ["HEAD", "HEAD"]
+
+
+def test_large_body_counts_until_its_response_has_ended(serve: Serve, user: ApiUser, running: Sandbox) -> None:
+    """The API keeps it for as long: a sandbox that never responds would fill the memory."""
+    large = {"method": "POST", "path": "/stream", "body": "x" * 2 * SMALL_BYTES}
+    size = len(json.dumps(enclose(running, **large)))
+    with serve(max_body_bytes=size) as api, ExitStack() as responses:
+        for _ in range(BODIES_OF_USER):
+            begun = api.stream("POST", PATH, json=enclose(running, **large), headers=user.headers)
+            assert responses.enter_context(begun).status_code == 200
+        assert send(api, user, running, **large).status_code == 429
+        assert send(api, user, running).status_code == 200
+        responses.close()
+        eventually(lambda: send(api, user, running, **large | {"path": "/api/x"}).status_code == 200)
 
 
 def test_agent_server_s_redirect_stays_on_the_sandbox_path(api: httpx.Client, user: ApiUser, running: Sandbox) -> None:

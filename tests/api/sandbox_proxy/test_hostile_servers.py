@@ -175,6 +175,17 @@ def test_redirect_of_a_target_that_is_no_url_is_dropped(
     assert (response.status_code, "Location" in response.headers) == (302, False)
 
 
+@pytest.mark.parametrize("status", [204, 304])
+def test_response_without_content_may_name_a_length(
+    api: httpx.Client, database: Database, user: ApiUser, status: int
+) -> None:
+    """A 304 may name that of the response that the client has already (RFC 9110, section 8.6)."""
+    with hostile(database, user, f"HTTP/1.1 {status} None\r\nContent-Length: 5\r\n\r\n".encode()) as sandbox:
+        for _ in range(2):
+            response = api.get(f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox) | {"If-None-Match": '"a"'})
+            assert (response.status_code, response.content) == (status, b"")
+
+
 def test_server_s_headers_for_the_whole_origin_are_dropped(
     api: httpx.Client, database: Database, user: ApiUser
 ) -> None:
