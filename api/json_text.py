@@ -75,11 +75,6 @@ async def in_thread_if_large(text: bytes, work: Callable[..., Result], *argument
     return await threads.run(caller.get(), work, *arguments)
 
 
-async def parse(text: bytes) -> Any:
-    """Parse a document as `load` does."""
-    return await in_thread_if_large(text, load, text)
-
-
 def load(text: bytes) -> Any:
     """Parse a document. Call it in a thread if the document may be large.
 

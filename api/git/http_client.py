@@ -11,10 +11,11 @@ import httpx
 from api.caller_slots import CallerSlots
 from api.errors.upstream import UpstreamNotFound, UpstreamRateLimited, UpstreamTimeout, UpstreamUnreachable
 from api.git.guarded_transport import GuardedTransport
-from api.json_text import parse
+from api.json_text import in_thread_if_large, load
 from shared.agent_server.limits import FREE_CHUNKS, MIN_CHUNK_BYTES
 from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options, drop_location_async
 from shared.errors import Forbidden, Invalid
+from shared.json_documents import check_texts
 
 # The timeout of a complete response.
 SECONDS = 15.0
@@ -150,7 +151,14 @@ async def _read(provider: str, response: httpx.Response) -> Any:
             raise UpstreamUnreachable(f"the response of {provider} is larger than {MAX_BYTES} bytes")
         if chunks_left + len(content) // MIN_CHUNK_BYTES < 0:
             raise UpstreamUnreachable(f"the response of {provider} has too many chunks")
+    if not _is_success(response.status_code):
+        return None
     try:
-        return await parse(bytes(content)) if _is_success(response.status_code) else None
+        return await in_thread_if_large(text := bytes(content), _load, text)
     except (ValueError, RecursionError):
         raise UpstreamUnreachable(f"the response of {provider} is not JSON") from None
+
+
+def _load(content: bytes) -> Any:
+    """Parse a document that can be sent on: no response, and no URL, can contain half of a surrogate pair."""
+    return check_texts(load(content))
