@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import httpx
 
 from api.agent_server.transport import AgentServerTransport, describe_failure
+from api.caller_slots import CallerSlots
 from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server.door import DoorAccess
 from shared.agent_server.errors import AgentServerUnreachable, IncompleteResponse
@@ -37,6 +38,8 @@ SECONDS = 25.0
 # Concurrent requests to one agent server, until their responses are parsed: each may hold a whole response in memory.
 # Further requests wait.
 MAX_CONCURRENT = 8
+# The same for the agent servers of all sandboxes of one user.
+MAX_OF_CALLER = 32
 
 
 class AgentServers:
@@ -46,6 +49,7 @@ class AgentServers:
         """Send each agent server its own key, which `vault` decrypts, through its node's door."""
         self._vault = vault
         self._slots = WeakValueDictionary[str, asyncio.Semaphore]()
+        self._callers = CallerSlots(MAX_OF_CALLER)
         self._client = httpx.AsyncClient(
             transport=AgentServerTransport(door),
             timeout=httpx.Timeout(SECONDS, connect=CONNECT_SECONDS),
@@ -83,8 +87,8 @@ class AgentServers:
     ) -> AsyncIterator[AgentServerResponse]:
         """Send a request to a running agent server at a known address, for a block that parses the response.
 
-        The request is never retried, so its effect happens at most once. It counts for `MAX_CONCURRENT` until the end
-        of the block.
+        The request is never retried, so its effect happens at most once. It counts for `MAX_CONCURRENT`, and for the
+        caller's `MAX_OF_CALLER`, until the end of the block.
 
         Args:
             origin: URL of the server, at its node's door.
@@ -100,7 +104,9 @@ class AgentServers:
         async with AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(SECONDS if seconds is None else seconds):
+                    # The server's first: those that wait for one server must not keep the caller's slots from others.
                     await held.enter_async_context(slots)
+                    await held.enter_async_context(self._callers.of_caller())
                     with _points(method, path):
                         response = await self._receive(method, origin + path, key, content)
             except (*HTTP_ERRORS, TimeoutError) as error:

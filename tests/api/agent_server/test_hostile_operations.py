@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.agent_server import client as agent_server_client
-from api.agent_server.client import MAX_CONCURRENT, AgentServers
+from api.agent_server.client import MAX_CONCURRENT, MAX_OF_CALLER, AgentServers
 from api.json_text import SMALL_BYTES
 from api.routes.v1 import sandbox_interrupt
 from shared.agent_server.responses import read_shape
@@ -129,7 +129,9 @@ def test_stop_ends_in_time(
     assert desired == (Desired.RUNNING if mode == "endless pages" else Desired.PAUSED)
 
 
-def test_one_server_gets_a_limited_number_of_requests_at_a_time() -> None:
+@pytest.mark.parametrize(("number", "most"), [(1, MAX_CONCURRENT), (100, MAX_OF_CALLER)])
+def test_servers_of_a_user_get_a_limited_number_of_requests_at_a_time(number: int, most: int) -> None:
+    """Each response may be large, and stays in memory until it is parsed."""
     pending = [0]
     counts: list[int] = []
 
@@ -143,13 +145,12 @@ def test_one_server_gets_a_limited_number_of_requests_at_a_time() -> None:
     async def send_often() -> None:
         servers = AgentServers(VAULT, DOOR)
         servers._client = httpx.AsyncClient(transport=httpx.MockTransport(respond))
-        await asyncio.gather(
-            *(servers.request_at("http://agent", "key", "GET", "/") for _ in range(3 * MAX_CONCURRENT))
-        )
+        sent = (servers.request_at(f"http://agent{each % number}", "key", "GET", "/") for each in range(3 * most))
+        await asyncio.gather(*sent)
         await servers.close()
 
     asyncio.run(send_often())
-    assert (len(counts), max(counts)) == (3 * MAX_CONCURRENT, MAX_CONCURRENT)
+    assert (len(counts), max(counts)) == (3 * most, most)
 
 
 def test_responses_that_wait_to_be_parsed_are_limited(
