@@ -7,14 +7,16 @@ and a removed entry shows as a gap.
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, case, delete, tuple_, update
+from sqlalchemy import case, delete, tuple_, update
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import ChangeEntry, ChangeFeed, User
+from shared.sql.due_checks import when_passed
 from shared.sql.statements import locked
 
 RETENTION = timedelta(hours=24)
+EXPIRED = when_passed(col(ChangeEntry.at), delay=RETENTION)
 # More entries than a feed gets between a backup and its restore.
 SKIPPED = 10**9
 
@@ -54,17 +56,10 @@ def skip_numbers(session: Session) -> None:
     session.execute(update(ChangeFeed).values(last=case((skipped < present, present), else_=skipped)))
 
 
-def has_expired(session: Session) -> bool:
-    return session.exec(select(ChangeEntry.number).where(_expired()).limit(1)).first() is not None
-
-
 def delete_expired(session: Session, *, limit: int = 1000) -> None:
     key = tuple_(col(ChangeEntry.owner_id), col(ChangeEntry.number))
     # Workers sweep concurrently: each skips the rows that another worker has locked.
-    found = select(ChangeEntry.owner_id, ChangeEntry.number).where(_expired()).limit(limit)
+    expired = col(ChangeEntry.at) <= now() - RETENTION
+    found = select(ChangeEntry.owner_id, ChangeEntry.number).where(expired).limit(limit)
     keys = session.exec(locked(found, skip_locked=True)).all()
     session.execute(delete(ChangeEntry).where(key.in_([tuple(one) for one in keys])))
-
-
-def _expired() -> ColumnElement[bool]:
-    return col(ChangeEntry.at) <= now() - RETENTION

@@ -10,12 +10,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, func
+from sqlalchemy import func
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import SandboxLog
 from shared.sql.clock_steps import is_ahead, latest
+from shared.sql.due_checks import when_passed
 from shared.sql.statements import delete_unlocked, locked
 
 # How many containers' logs are kept for a sandbox, and for all sandboxes of a user: the newest ones.
@@ -23,6 +24,7 @@ MAX_CONTAINERS, MAX_OF_OWNER = 3, 300
 # The maximum number of logs that a write removes. More than that exceed a limit only after it was lowered.
 MAX_REMOVED = 10
 NO_CONTAINER = ""
+EXPIRED = when_passed(col(SandboxLog.expires_at))
 
 
 class LogCause(StrEnum):
@@ -69,12 +71,9 @@ def find_last_reading(session: Session, sandbox_id: str) -> datetime | None:
     return session.exec(readings.where(~is_ahead(col(SandboxLog.read_at)))).first()
 
 
-def has_expired(session: Session) -> bool:
-    return session.exec(select(SandboxLog.id).where(_expired()).limit(1)).first() is not None
-
-
 def delete_expired(session: Session, *, limit: int = 100) -> None:
-    delete_unlocked(session, SandboxLog, select(SandboxLog.id).where(_expired()).limit(limit))
+    expired = col(SandboxLog.expires_at) <= now()
+    delete_unlocked(session, SandboxLog, select(SandboxLog.id).where(expired).limit(limit))
 
 
 def _remove_beyond(session: Session, kept: int, of_one: Any) -> None:
@@ -86,7 +85,3 @@ def _remove_beyond(session: Session, kept: int, of_one: Any) -> None:
 def _newest_first() -> tuple[Any, ...]:
     read_at = col(SandboxLog.read_at)
     return is_ahead(read_at), read_at.desc(), col(SandboxLog.id).desc()
-
-
-def _expired() -> ColumnElement[bool]:
-    return col(SandboxLog.expires_at) <= now()

@@ -26,6 +26,7 @@ from shared.queue.jobs import CancelStart
 from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.sql import locks
+from shared.sql.due_checks import when_passed
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 from shared.sql.statements import bind_list, bind_list_values, count_written, guarded_update, locked, rounded
 from shared.states import STAGE_TRANSITIONS, Desired, Reason, Stage
@@ -42,6 +43,7 @@ SENT_TITLE = "sent_title"
 # How long failed starts are kept; how many of an owner's are kept, the newest ones; and the bytes of their requests.
 RETENTION = timedelta(days=7)
 MAX_FAILED, MAX_FAILED_BYTES = 1000, 16 * 1024 * 1024
+EXPIRED = when_passed(col(StartTask.updated_at), text(HAS_FAILED_AT), delay=RETENTION)
 
 
 @dataclass(frozen=True)
@@ -157,14 +159,11 @@ def limit_failed(session: Session, owner_id: str) -> None:
     _write_unlocked(session, [row_id for row_id, _ in rows[MAX_FAILED:]], delete(StartTask))
 
 
-def has_expired(session: Session) -> bool:
-    """Whether there is a failed start whose retention has ended."""
-    return session.exec(_expired().limit(1)).first() is not None
-
-
 def delete_expired(session: Session, *, limit: int = 100) -> None:
     """Delete failed starts whose retention has ended."""
-    _write_unlocked(session, session.exec(_expired().limit(limit)).all(), delete(StartTask))
+    expired = text(HAS_FAILED_AT), col(StartTask.updated_at) <= now() - RETENTION
+    ids = session.exec(select(StartTask.id).where(*expired).limit(limit)).all()
+    _write_unlocked(session, ids, delete(StartTask))
 
 
 def cancel(session: Session, task_id: str, owner_id: str, *, due_at: datetime) -> CancelledStart:
@@ -262,10 +261,6 @@ def search(
 def count(session: Session, owner_id: str, selection: StartTaskFilter) -> int:
     """The number of the owner's tasks that `search` lists with these filters."""
     return session.exec(select(func.count()).select_from(StartTask).where(*_filters(owner_id, selection))).one()
-
-
-def _expired() -> Any:
-    return select(StartTask.id).where(text(HAS_FAILED_AT), col(StartTask.updated_at) <= now() - RETENTION)
 
 
 def _write_unlocked(session: Session, ids: Sequence[str], statement: Any) -> None:

@@ -22,6 +22,7 @@ from shared.errors import LeaseLost
 from shared.models import Conversation, Sandbox, StartTask
 from shared.models.columns import UtcDateTime
 from shared.sql import locks
+from shared.sql.due_checks import DueCheck
 from shared.sql.statements import (
     Rows,
     all_columns,
@@ -287,3 +288,12 @@ def _releasing(table: type[Row]) -> Any:
     # Without a retry, no comparison with it is true.
     next_due = case((or_(due.is_(None), due > retry_at), retry_at), else_=due)
     return guarded_update(table, _is_leased(table), {**RELEASED, "due_at": next_due}, (due,))
+
+
+# Whether `find_due` may find rows of any table, on any node.
+DUE = [
+    DueCheck(sql_select(end(time)).where(time.is_not(None)), lambda at: not now() <= at <= now() + FARTHEST)
+    for table in (Sandbox, StartTask, Conversation)
+    for time in (col(table.due_at), col(table.lease_until))
+    for end in (func.min, func.max)
+]

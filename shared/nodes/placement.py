@@ -18,6 +18,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.clock import MAX_ERROR, now
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
+from shared.sql.due_checks import while_exists
 from shared.sql.statements import bind, bind_values, get_locked, locked, send
 from shared.states import PAUSING, Desired, NodeStatus
 
@@ -274,3 +275,12 @@ FAILED_ELSEWHERE = select(StaleContainer.node_id).where(
 HAS_FAILURES = select(NodeSpecBackoff.node_id).where(is_breaker(bind("node_id"), bind("spec_id")))
 # Whether a breaker must change: checked for every sandbox that becomes ready, and rarely true.
 HAS_RESULT = sql_select(or_(FAILED_ELSEWHERE.exists(), HAS_FAILURES.exists()))
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+# Sandboxes without a node that are to be placed, or to be paused (`shared.sandboxes.queries.find_unplaced_pauses`).
+_IS_PAUSED = and_(
+    col(Sandbox.desired).in_([literal_column(f"'{desired}'") for desired in sorted(PAUSING)]),
+    col(Sandbox.generation) == col(Sandbox.observed_generation),
+)
+UNPLACED = while_exists(Sandbox.created_at, col(Sandbox.node_id).is_(None), may_have_container(), ~_IS_PAUSED)

@@ -17,9 +17,11 @@ from shared.models import Conversation, Event, Sandbox, SandboxLog, StaleContain
 from shared.models.sandboxes import IS_TOMBSTONE
 from shared.sandboxes import status as sandbox_status
 from shared.sql import locks
+from shared.sql.due_checks import when_passed
 from shared.sql.statements import delete_unlocked, locked
 
 RETENTION = timedelta(days=30)
+EXPIRED = when_passed(col(Sandbox.updated_at), text(IS_TOMBSTONE), delay=RETENTION)
 # The limits of one transaction: a sandbox has at most about a thousand conversations and as many transitions.
 MAX_SANDBOXES = 10
 MAX_CONVERSATIONS = 200
@@ -27,14 +29,10 @@ MAX_CONVERSATIONS = 200
 MAX_KEPT = 500
 
 
-def has_expired(session: Session) -> bool:
-    """Whether the retention of a tombstone has ended."""
-    return session.exec(_expired().limit(1)).first() is not None
-
-
 def delete_expired(session: Session, *, limit: int = MAX_SANDBOXES) -> None:
     """Delete tombstones whose retention has ended, or prolong it. Several workers do this at the same time."""
-    oldest = _expired().order_by(col(Sandbox.updated_at)).limit(limit)
+    expired = text(IS_TOMBSTONE), col(Sandbox.updated_at) <= now() - RETENTION
+    oldest = select(Sandbox.id).where(*expired).order_by(col(Sandbox.updated_at)).limit(limit)
     ids = session.exec(locked(oldest, skip_locked=True)).all()
     if _delete_conversations(session, ids) == MAX_CONVERSATIONS:
         return  # the next sweep continues
@@ -76,10 +74,6 @@ def limit_conversations(session: Session, sandbox_id: str) -> None:
 def _prolong(session: Session, sandbox_ids: Collection[str]) -> None:
     prolonged = update(Sandbox).where(col(Sandbox.id).in_(sandbox_ids)).values(updated_at=now())
     session.execute(prolonged.execution_options(synchronize_session=False))
-
-
-def _expired() -> Any:
-    return select(Sandbox.id).where(text(IS_TOMBSTONE), col(Sandbox.updated_at) <= now() - RETENTION)
 
 
 def _delete_conversations(session: Session, sandbox_ids: Sequence[str]) -> int:

@@ -14,11 +14,14 @@ from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.sandboxes.deadlines import DERIVED, refresh, write_activity
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
+from shared.sql.due_checks import when_passed
 from shared.sql.statements import count_written, unchanged
 from shared.states import FINAL_STAGES, DeadlineAction, Desired, NodeStatus
 
 # The columns that must not have changed since the deadline was read.
 UNCHANGED = ("node_id", "generation", *DERIVED)
+# Another node's worker may have to apply the deadline: `overdue` decides.
+DUE = when_passed(col(Sandbox.deadline_at), col(Sandbox.deadline_at).is_not(None))
 
 
 @dataclass(frozen=True)

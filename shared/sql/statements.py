@@ -26,6 +26,8 @@ PREFIX = "given_"
 POSTPONED = "[POSTCOMPILE_"
 
 Rows = Sequence[Sequence[Any]]
+# Executes a prepared statement with its parameters, and returns its rows.
+Fetch = Callable[[Any, Mapping[str, Any]], Rows]
 Convert = Callable[[Any], Any]
 Row = TypeVar("Row", bound=SQLModel)
 

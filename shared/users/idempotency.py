@@ -3,19 +3,21 @@
 from datetime import timedelta
 from itertools import accumulate
 
-from sqlalchemy import ColumnElement, delete
+from sqlalchemy import delete
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import IdempotencyKey
 from shared.sql import locks
 from shared.sql.clock_steps import is_ahead
+from shared.sql.due_checks import when_passed
 from shared.sql.pagination import measure
 from shared.sql.statements import delete_unlocked
 
 RETENTION = timedelta(hours=24)
 # The maximum number and total bytes of a user's stored responses: the newest are kept.
 MAX_KEYS, MAX_BYTES = 1000, 16 * 1024 * 1024
+EXPIRED = when_passed(col(IdempotencyKey.expires_at))
 
 
 def find(session: Session, owner_id: str, operation: str, key: str) -> IdempotencyKey | None:
@@ -49,13 +51,6 @@ def keep(session: Session, row: IdempotencyKey) -> None:
         delete_unlocked(session, IdempotencyKey, select(IdempotencyKey.id).where(col(IdempotencyKey.id).in_(oldest)))
 
 
-def has_expired(session: Session) -> bool:
-    return session.exec(select(IdempotencyKey.id).where(_expired()).limit(1)).first() is not None
-
-
 def delete_expired(session: Session, *, limit: int = 1000) -> None:
-    delete_unlocked(session, IdempotencyKey, select(IdempotencyKey.id).where(_expired()).limit(limit))
-
-
-def _expired() -> ColumnElement[bool]:
-    return col(IdempotencyKey.expires_at) <= now()
+    expired = col(IdempotencyKey.expires_at) <= now()
+    delete_unlocked(session, IdempotencyKey, select(IdempotencyKey.id).where(expired).limit(limit))

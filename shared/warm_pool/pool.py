@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func
+from sqlalchemy import and_, func, literal_column
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
@@ -15,6 +15,8 @@ from shared.nodes import placement
 from shared.sandboxes import specs
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
+from shared.sql.due_checks import while_exists
+from shared.sql.statements import bind, bind_values, send
 from shared.states import Desired, NodeStatus, Reason, Status
 from shared.warm_pool import claims as pool_claims
 from shared.warm_pool.policy import OLD, WarmSandbox, backoff_until, plan_pool
@@ -23,6 +25,11 @@ from shared.warm_pool.start import SandboxStart, start
 # A boot takes a hundred times as long as a claim: a pool is refilled when its claimed sandboxes run, or when they have
 # waited for longer than this.
 CLAIM_GRACE = timedelta(seconds=5)
+# A pool is configured, or has sandboxes.
+IN_USE = (
+    while_exists(SandboxSpec.id, col(SandboxSpec.warm_target) > literal_column("0")),
+    while_exists(Sandbox.spec_id, pool_claims.is_warm()),
+)
 
 
 class PooledSandbox(NamedTuple):
@@ -32,9 +39,7 @@ class PooledSandbox(NamedTuple):
 
 def pools_to_reconcile(session: Session) -> list[str]:
     """Return the ids of the specs whose pools need an action, read without locks."""
-    pooled = select(Sandbox.spec_id).where(pool_claims.is_warm())
-    found = select(SandboxSpec).where((col(SandboxSpec.warm_target) > 0) | col(SandboxSpec.id).in_(pooled))
-    return [spec.id for spec in session.exec(found).all() if _read_pool(session, spec).needs_reconciling]
+    return [spec.id for spec in session.exec(POOLED).all() if _read_pool(session, spec).needs_reconciling]
 
 
 def remove_unusable(session: Session, spec_id: str, *, due_at: datetime) -> list[Sandbox]:
@@ -148,14 +153,8 @@ class _PoolState:
 
 
 def _read_pool(session: Session, spec: SandboxSpec) -> _PoolState:
-    is_cordoned = col(Node.status) == NodeStatus.CORDONED
-    is_away = and_(~is_cordoned, ~and_(*placement.takes_sandboxes()))
-    # A sandbox without a node is neither on a cordoned node nor away.
-    flags = (func.coalesce(condition, False) for condition in (is_cordoned, is_away))
-    columns = (getattr(Sandbox, name) for name in _PoolRow._fields if name not in ("is_cordoned", "is_away"))
-    statement = sql_select(*columns, *flags).outerjoin(Node, col(Node.id) == col(Sandbox.node_id))
-    in_pool = statement.where(pool_claims.is_warm(), col(Sandbox.spec_id) == spec.id)
-    return _PoolState(spec, [_PoolRow(*row) for row in session.execute(in_pool.order_by(*pool_claims.ORDER)).all()])
+    rows = send(session, IN_POOL, bind_values(spec_id=spec.id, oldest_heartbeat=placement.oldest_heartbeat()))
+    return _PoolState(spec, [_PoolRow(*row) for row in rows])
 
 
 def _warm_sandbox(spec: SandboxSpec, row: _PoolRow) -> WarmSandbox:
@@ -201,3 +200,22 @@ def _nodes_with_claims() -> Any:
     # A row that a worker must process is due or leased. Each column has an index, which SQLite uses in separate queries
     # only.
     return waiting.where(col(Sandbox.due_at).is_not(None)).union(waiting.where(col(Sandbox.lease_until).is_not(None)))
+
+
+# --- statements of each sweep, built once ---------------------------------------------------------------------------
+
+POOLED = select(SandboxSpec).where(
+    (col(SandboxSpec.warm_target) > 0) | col(SandboxSpec.id).in_(select(Sandbox.spec_id).where(pool_claims.is_warm()))
+)
+IS_CORDONED = col(Node.status) == NodeStatus.CORDONED
+IS_AWAY = and_(~IS_CORDONED, ~and_(*placement.takes_sandboxes(bind("oldest_heartbeat"))))
+IN_POOL = (
+    sql_select(
+        *(getattr(Sandbox, name) for name in _PoolRow._fields if name not in ("is_cordoned", "is_away")),
+        # A sandbox without a node is neither on a cordoned node nor away.
+        *(func.coalesce(condition, False) for condition in (IS_CORDONED, IS_AWAY)),
+    )
+    .outerjoin(Node, col(Node.id) == col(Sandbox.node_id))
+    .where(pool_claims.is_warm(), col(Sandbox.spec_id) == bind("spec_id"))
+    .order_by(*pool_claims.ORDER)
+)

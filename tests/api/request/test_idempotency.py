@@ -18,6 +18,7 @@ from shared.sandboxes.deadlines import Durations
 from shared.users import idempotency
 from shared.warm_pool import start as sandbox_start
 from tests.doubles import RecordingPublisher
+from tests.due_checks import is_due
 from tests.factories import VAULT, ApiUser, make_sandbox, make_spec
 from tests.interleaving import overlap
 
@@ -168,9 +169,9 @@ class TestRetention:
         with time_machine.travel(after(23 * 3600)):
             _post(client, user, SANDBOXES, key="young")
         with time_machine.travel(after(25 * 3600)), database.transaction() as session:
-            assert idempotency.has_expired(session)
+            assert is_due(session, idempotency.EXPIRED)
             idempotency.delete_expired(session)
-            assert not idempotency.has_expired(session)
+            assert not is_due(session, idempotency.EXPIRED)
         with database.reading() as session:
             assert session.exec(select(IdempotencyKey.key)).all() == ["young"]
 

@@ -19,6 +19,7 @@ from shared.retention.tombstones import RETENTION
 from shared.sandboxes import quarantine
 from shared.settings import Settings
 from shared.states import Status
+from tests.due_checks import is_due
 from tests.factories import NODE_ID, ApiUser, make_node, make_sandbox, make_start_task
 
 PASSPHRASE = "correct horse battery"
@@ -68,7 +69,7 @@ def test_retention_of_tombstones_starts_again(
     BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
     with LocalInstallation(clean).reading() as session:
         rows = session.exec(select(Sandbox).where(Sandbox.id != living.id)).all()
-        assert (len(rows), tombstones.has_expired(session)) == (5, False)
+        assert (len(rows), is_due(session, tombstones.EXPIRED)) == (5, False)
         assert session.get_one(Sandbox, living.id).updated_at == long_ago
 
 

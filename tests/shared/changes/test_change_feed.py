@@ -24,6 +24,7 @@ from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.status import ObservedState
 from shared.states import Desired, PauseKind, Stage, Status
 from shared.warm_pool import start as sandbox_start
+from tests.due_checks import is_due
 from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task
 from tests.interleaving import _in_transaction, _is_waiting, overlap
 from tests.waiting import eventually
@@ -189,9 +190,9 @@ class TestRetention:
             for entry in session.exec(select(ChangeEntry).where(ChangeEntry.number <= 2)):
                 entry.at = now() - change_feed.RETENTION - timedelta(seconds=1)
         with database.transaction() as session:
-            assert change_feed.has_expired(session)
+            assert is_due(session, change_feed.EXPIRED)
             change_feed.delete_expired(session)
-            assert not change_feed.has_expired(session)
+            assert not is_due(session, change_feed.EXPIRED)
         assert (read(database, 0), read(database, 1)) == (None, None)
         assert (read(database, 2), read(database, 3)) == ([(3, "three")], [])
 

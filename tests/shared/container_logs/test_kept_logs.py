@@ -11,6 +11,7 @@ from shared.container_logs.kept_logs import MAX_CONTAINERS, NO_CONTAINER, LogCau
 from shared.container_logs.selection import select_lines
 from shared.db.database import Database
 from shared.models import SandboxLog
+from tests.due_checks import is_due
 from tests.factories import ApiUser, make_sandbox
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -102,9 +103,9 @@ def test_expired_logs_are_deleted(database: Database, sandbox_id: str) -> None:
     keep(database, sandbox_id, "old", seconds=-1)
     keep(database, sandbox_id, "new", container="c2")
     with database.transaction() as session:
-        assert kept_logs.has_expired(session)
+        assert is_due(session, kept_logs.EXPIRED)
         kept_logs.delete_expired(session)
-        assert not kept_logs.has_expired(session)
+        assert not is_due(session, kept_logs.EXPIRED)
         assert session.exec(select(SandboxLog.text)).all() == ["new"]
 
 

@@ -18,6 +18,7 @@ from shared.models import SandboxSpec, StartTask
 from shared.settings import NO_QUOTAS, Quotas
 from shared.states import Reason, Stage
 from shared.warm_pool import start as sandbox_start
+from tests.due_checks import is_due
 from tests.factories import VAULT, ApiUser, make_sandbox, make_start_task
 
 pytestmark = pytest.mark.usefixtures("spec", "node")
@@ -57,9 +58,9 @@ def test_failed_starts_are_deleted_after_their_retention(database: Database, use
         make_start_task(database, user, sandbox, **old),
     ]
     with database.transaction() as session:
-        assert start_tasks.has_expired(session)
+        assert is_due(session, start_tasks.EXPIRED)
         start_tasks.delete_expired(session)
-        assert not start_tasks.has_expired(session)
+        assert not is_due(session, start_tasks.EXPIRED)
     assert set(stored_requests(database, user)) == {task.id for task in stays}
     assert gone.id not in stored_requests(database, user)
 

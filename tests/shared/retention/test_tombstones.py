@@ -21,6 +21,7 @@ from shared.models import (
 from shared.retention import tombstones
 from shared.retention.tombstones import RETENTION
 from shared.states import Stage, Status
+from tests.due_checks import is_due
 from tests.factories import ApiUser, make_conversation, make_event, make_node, make_sandbox, make_start_task
 
 
@@ -56,7 +57,7 @@ def ids_of(database: Database, table: type[Sandbox] | type[Conversation] | type[
 def has_expired(database: Database) -> bool:
     """Whether a sweep would delete tombstones."""
     with database.reading() as session:
-        return tombstones.has_expired(session)
+        return is_due(session, tombstones.EXPIRED)
 
 
 def test_tombstone_is_deleted_with_all_rows_of_its_sandbox(database: Database, user: ApiUser) -> None:
