@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import and_, delete, func, or_
 from sqlalchemy.exc import IntegrityError
@@ -15,7 +16,7 @@ from shared.models import Installation, Node, Sandbox, StaleContainer
 from shared.nodes import placement
 from shared.nodes.placement import HEARTBEAT_LIMIT, is_silent, may_have_container
 from shared.sql import locks
-from shared.sql.statements import get_locked
+from shared.sql.statements import Fetch, get_locked
 from shared.states import NodeStatus, Status
 
 # The detail of a node whose worker has not started since a restore of the database: it has not failed.
@@ -133,18 +134,14 @@ def has_heartbeat(session: Session, node_id: str) -> bool:
     return node is not None and not is_silent(node.heartbeat_at)
 
 
-def heartbeats(session: Session) -> dict[str, datetime]:
+def heartbeats(fetch: Fetch) -> dict[str, datetime]:
     """Return the last heartbeat of each node whose sandboxes other workers fail over when it is silent.
 
     Left out are nodes without a heartbeat since a restore, unless they are abandoned, and nodes without sandboxes that
     are abandoned, or lost already: a cluster may have had any number of machines.
     """
-    is_abandoned = col(Node.forgotten_at).is_not(None)
-    is_lost = and_(col(Node.detail).is_not(None), col(Node.status) != NodeStatus.READY)
-    placed = select(Sandbox.id).where(Sandbox.node_id == Node.id, may_have_container())
-    is_reported = or_(is_abandoned, col(Node.detail).is_distinct_from(UNREPORTED))
-    counts = and_(is_reported, or_(~or_(is_abandoned, is_lost), placed.exists()))
-    return dict(session.exec(select(Node.id, Node.heartbeat_at).where(counts)).all())
+    found: Any = fetch(HEARTBEATS, {})
+    return dict(found)
 
 
 def mark_unreported(session: Session) -> None:
@@ -279,8 +276,18 @@ def _locked(session: Session, node_id: str) -> Node:
 
 
 def _locked_or_added(session: Session, node_id: str, capacity: int) -> Node:
-    if get_locked(session, Node, node_id, key_share=True) is None:
-        # Another worker of the node may insert it concurrently.
-        with suppress(IntegrityError), session.begin_nested():
-            session.add(Node(id=node_id, status=NodeStatus.READY, capacity=capacity))
+    if (node := get_locked(session, Node, node_id, key_share=True)) is not None:
+        return node
+    # Another worker of the node may insert it concurrently.
+    with suppress(IntegrityError), session.begin_nested():
+        session.add(Node(id=node_id, status=NodeStatus.READY, capacity=capacity))
     return _locked(session, node_id)
+
+
+# --- prepared statement ---------------------------------------------------------------------------------------------
+
+IS_ABANDONED = col(Node.forgotten_at).is_not(None)
+IS_LOST = and_(col(Node.detail).is_not(None), col(Node.status) != NodeStatus.READY)
+IS_REPORTED = or_(IS_ABANDONED, col(Node.detail).is_distinct_from(UNREPORTED))
+HAS_SANDBOXES = select(Sandbox.id).where(Sandbox.node_id == Node.id, may_have_container()).exists()
+HEARTBEATS = select(Node.id, Node.heartbeat_at).where(IS_REPORTED, or_(~or_(IS_ABANDONED, IS_LOST), HAS_SANDBOXES))

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, and_
+from sqlalchemy import Select
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
@@ -132,10 +132,7 @@ def accountable(session: Session, ids: Collection[str]) -> dict[str, str]:
 
 def list_running(session: Session, node_id: str, digit: str) -> list[Sandbox]:
     """Return the node's RUNNING sandboxes that are neither due nor leased, and whose ids begin with `digit`."""
-    is_idle = and_(col(Sandbox.due_at).is_(None), col(Sandbox.lease_until).is_(None))
-    # With `may_have_container` the query uses its index: SQLite does not derive that condition from the status.
-    in_share = and_(col(Sandbox.node_id) == node_id, placement.may_have_container(), col(Sandbox.id).startswith(digit))
-    return list(session.exec(select(Sandbox).where(in_share, is_idle, Sandbox.status == Status.RUNNING)).all())
+    return list(session.scalars(FIND_RUNNING, bind_values(node_id=node_id, digit=digit)).all())
 
 
 def find_unplaced_pauses(session: Session, limit: int = 100) -> Sequence[str]:
@@ -164,6 +161,15 @@ READ_CURRENT = sql_select(*all_columns(Sandbox)).where(
     col(Sandbox.desired) != Desired.DELETED,
 )
 LOCK = locked(FIND)
+FIND_RUNNING = select(Sandbox).where(
+    col(Sandbox.node_id) == bind("node_id"),
+    # With this condition the query uses its index: SQLite does not derive it from the status.
+    placement.may_have_container(),
+    col(Sandbox.id).startswith(bind("digit")),
+    col(Sandbox.due_at).is_(None),
+    col(Sandbox.lease_until).is_(None),
+    Sandbox.status == Status.RUNNING,
+)
 
 
 @cache

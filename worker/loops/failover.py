@@ -42,8 +42,7 @@ class NodeFailureDetector:
 
     def check(self) -> None:
         """Read the heartbeats of all nodes, and fail over those that are lost."""
-        with self._context.database.reading() as session:
-            found = node_registry.heartbeats(session)
+        found = node_registry.heartbeats(self._context.database.fetch)
         found.pop(self._context.settings.node, None)
         for lost in self._find_lost(found):
             fail_over(self._context, lost)

@@ -139,8 +139,7 @@ class TestForgottenNode:
 
     def test_empty_node_is_no_longer_checked(self, other_worker: WorkerContext) -> None:
         lose_and_tombstone(other_worker)
-        with other_worker.database.reading() as session:
-            assert set(node_registry.heartbeats(session)) == {"node-b"}
+        assert set(node_registry.heartbeats(other_worker.database.fetch)) == {"node-b"}
 
     @pytest.mark.parametrize(("seconds", "silent"), [(60, True), (0, False), (-3600, True)])
     @pytest.mark.parametrize("marked", [True, False])

@@ -83,8 +83,7 @@ class TestDetector:
         self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser
     ) -> None:
         def watched() -> set[str]:
-            with other_worker.database.reading() as session:
-                return set(node_registry.heartbeats(session))
+            return set(node_registry.heartbeats(other_worker.database.fetch))
 
         make_sandbox(other_worker.database, user, status=Status.DELETED)
         assert watched() == {NODE_ID, "node-b"}
