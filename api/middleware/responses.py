@@ -66,8 +66,10 @@ class ResponseRules:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        _simplify_cookies(scope)
-        request_id = _choose_id(scope)
+        names = {name for name, _ in scope["headers"]}
+        if COOKIE in names:
+            _simplify_cookies(scope)
+        request_id = (_find_id(scope) if REQUEST_ID in names else None) or _new_id()
         correlation.request_id.set(request_id)
         send = self._completing(scope, send, request_id)
         is_head = scope.get("method") == "HEAD" and not scope["path"].startswith(OF_SANDBOXES)
@@ -167,10 +169,12 @@ def _simplify_cookies(scope: Scope) -> None:
         ]
 
 
-def _choose_id(scope: Scope) -> str:
-    """Return the client's id if it is well-formed, else a new one."""
-    for name, value in scope["headers"]:
-        if name == REQUEST_ID and correlation.is_well_formed(text := value.decode("latin-1")):
-            return str(text)
+def _find_id(scope: Scope) -> str | None:
+    """Return the client's id if it is well-formed."""
+    texts = (value.decode("latin-1") for name, value in scope["headers"] if name == REQUEST_ID)
+    return next(filter(correlation.is_well_formed, texts), None)
+
+
+def _new_id() -> str:
     # No secret: only two requests must not have the same one. The system's random bytes would cost a system call.
     return f"{getrandbits(128):032x}"
