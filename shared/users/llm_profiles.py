@@ -3,6 +3,7 @@
 Pure functions over plain documents.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,9 +77,15 @@ def have_same_server(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """
     if one.get("base_url") or other.get("base_url"):
         return bool(one.get("base_url") == other.get("base_url"))
-    # A model without a provider in its name has the provider that the agent server chooses for it.
-    providers = {str(llm["model"]).rpartition("/")[0].partition("/")[0] for llm in (one, other) if llm.get("model")}
-    return len(providers) < 2
+    return len({_provider(str(llm["model"])) for llm in (one, other) if llm.get("model")}) < 2
+
+
+def _provider(model: str) -> str:
+    """What tells a model's provider: the name before a slash or, without one, the first word, such as gpt or claude.
+
+    The agent server chooses the provider of a model whose name has no slash.
+    """
+    return model.partition("/")[0] if "/" in model else re.split(r"[^A-Za-z]", model, maxsplit=1)[0].lower()
 
 
 def secrets_of_llm(llm: Mapping[str, Any]) -> list[str]:

@@ -163,6 +163,18 @@ def test_key_is_sent_to_no_other_provider(
     assert agent.got[-1][4]["llm"].get("api_key") == key
 
 
+@pytest.mark.parametrize(("model", "key"), [("gpt-4o-mini", "own"), ("claude-sonnet-4-5", None)])
+def test_key_is_sent_to_no_model_of_another_name(
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, model: str, key: str | None
+) -> None:
+    """The agent server chooses the provider of a model whose name has none."""
+    script(agent, f"/api/conversations/{UUID(conversation.id)}/switch_llm", {})
+    client.post("/api/settings", json={"llm_api_key": "own", "llm_model": "gpt-4o"}, headers=user.headers)
+    client.post("/api/v1/settings/profiles/bare", json={"llm": {"model": model}}, headers=user.headers)
+    assert switch(client, user, conversation, "bare").status_code == 200
+    assert agent.got[-1][4]["llm"].get("api_key") == key
+
+
 @pytest.mark.usefixtures("saved_settings")
 def test_impossible_switch_is_rejected(
     client: TestClient,
