@@ -56,6 +56,8 @@ Result = TypeVar("Result")
 UNKNOWN = "unknown, revoked or expired API key"
 # Keys in one query.
 MAX_BATCH = 64
+Query = asyncio.Future[list[Found | None]]
+Results = list[asyncio.Future[Found | None]]
 
 
 @dataclass(eq=False)
@@ -99,34 +101,27 @@ class BatchedKeyLookup(Generic[Key, Found]):
 
     def _begin(self, loop: asyncio.AbstractEventLoop, waiting: _Waiting[Key, Found]) -> None:
         batch, waiting.keys = waiting.keys[:MAX_BATCH], waiting.keys[MAX_BATCH:]
-        query = loop.run_in_executor(self._thread, self._look_up, [key for key, _ in batch])
-        query.add_done_callback(partial(self._end, loop, waiting, [result for _, result in batch]))
+        query: Query[Found] = loop.create_future()
+        try:
+            query = loop.run_in_executor(self._thread, self._look_up, [key for key, _ in batch])
+        except RuntimeError as error:  # no thread can be started: only these requests fail
+            query.set_exception(error)
+        query.add_done_callback(partial(self._end, waiting, [result for _, result in batch]))
 
-    def _end(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        waiting: _Waiting[Key, Found],
-        results: list[asyncio.Future[Found | None]],
-        query: asyncio.Future[list[Found | None]],
-    ) -> None:
-        _hand_out(query, results)
+    def _end(self, waiting: _Waiting[Key, Found], results: Results[Found], query: Query[Found]) -> None:
         waiting.is_busy = bool(waiting.keys)
         if waiting.is_busy:
-            # Not immediately: requests that are read meanwhile share the query. With 16 clients, that saves a fifth of
+            # Not immediately: requests that are read meanwhile share the query. With 16 clients, that saves a tenth of
             # a cached list's processor time.
-            loop.call_soon(self._begin, loop, waiting)
-
-
-def _hand_out(query: asyncio.Future[list[Found | None]], results: list[asyncio.Future[Found | None]]) -> None:
-    """Give each request its result, unless it was cancelled, or the error of the query."""
-    error = query.exception()
-    for index, result in enumerate(results):
-        if result.done():
-            continue
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(query.result()[index])
+            query.get_loop().call_soon(self._begin, query.get_loop(), waiting)
+        error = query.exception()
+        for index, result in enumerate(results):
+            if result.done():
+                continue  # the request was cancelled
+            if error is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(query.result()[index])
 
 
 class KeyUseRecorder:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from threading import Event
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -95,6 +96,22 @@ def test_failed_query_fails_its_requests_and_no_later_ones(callers: Callers, fet
 
     failed, found = asyncio.run(fail_and_recover())
     assert [type(one) for one in failed] == [OSError, OSError]
+    assert names(found) == [user.name]
+
+
+def test_request_without_a_thread_fails_and_later_ones_do_not(
+    callers: Callers, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process at its limit of threads, or without memory for another one, can't start the thread of its lookups."""
+
+    async def fail_and_recover() -> tuple[list[Any], list[Any]]:
+        with monkeypatch.context() as patch:
+            patch.setattr(callers._thread, "submit", Mock(side_effect=RuntimeError("can't start new thread")))
+            failed = await asyncio.wait_for(send(callers, user.key), 30)
+        return failed, await asyncio.wait_for(send(callers, user.key), 30)
+
+    failed, found = asyncio.run(fail_and_recover())
+    assert [type(one) for one in failed] == [RuntimeError]
     assert names(found) == [user.name]
 
 
