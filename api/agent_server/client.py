@@ -38,7 +38,7 @@ SECONDS = 25.0
 # Concurrent requests to one agent server, until their responses are parsed: each may hold a whole response in memory.
 # Further requests wait.
 MAX_CONCURRENT = 8
-# The same for the agent servers of all sandboxes of one user.
+# Responses of the agent servers of all sandboxes of one user that are read or parsed at a time.
 MAX_OF_CALLER = 32
 
 
@@ -87,8 +87,8 @@ class AgentServers:
     ) -> AsyncIterator[AgentServerResponse]:
         """Send a request to a running agent server at a known address, for a block that parses the response.
 
-        The request is never retried, so its effect happens at most once. It counts for `MAX_CONCURRENT`, and for the
-        caller's `MAX_OF_CALLER`, until the end of the block.
+        The request is never retried, so its effect happens at most once. It counts for `MAX_CONCURRENT` until the end
+        of the block; from the head of its response on, it also counts for the caller's `MAX_OF_CALLER`.
 
         Args:
             origin: URL of the server, at its node's door.
@@ -104,11 +104,9 @@ class AgentServers:
         async with AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(SECONDS if seconds is None else seconds):
-                    # The server's first: those that wait for one server must not keep the caller's slots from others.
                     await held.enter_async_context(slots)
-                    await held.enter_async_context(self._callers.of_caller())
                     with _points(method, path):
-                        response = await self._receive(method, origin + path, key, content)
+                        response = await self._receive(held, method, origin + path, key, content)
             except (*HTTP_ERRORS, TimeoutError) as error:
                 raise AgentServerUnreachable(f"the request to the sandbox failed: {describe_failure(error)}") from None
             yield response
@@ -120,9 +118,13 @@ class AgentServers:
         """The address of a sandbox's agent server, and its key."""
         return _address(sandbox), self._vault.decrypt(sandbox.session_key)
 
-    async def _receive(self, method: str, url: str, key: str, content: dict[str, Any]) -> AgentServerResponse:
+    async def _receive(
+        self, held: AsyncExitStack, method: str, url: str, key: str, content: dict[str, Any]
+    ) -> AgentServerResponse:
         headers = {"X-Session-API-Key": key}
         async with self._client.stream(method, url, headers=headers, **content) as response:
+            # Not earlier: servers that do not respond must not take the caller's slots from other sandboxes.
+            await held.enter_async_context(self._callers.of_caller())
             reader = ResponseReader(response, MAX_DOWNLOAD_BYTES)
             try:
                 async for chunk in response.aiter_bytes():

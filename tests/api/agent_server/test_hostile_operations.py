@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -130,17 +130,20 @@ def test_stop_ends_in_time(
 
 
 @pytest.mark.parametrize(("number", "most"), [(1, MAX_CONCURRENT), (100, MAX_OF_CALLER)])
-def test_servers_of_a_user_get_a_limited_number_of_requests_at_a_time(number: int, most: int) -> None:
+def test_responses_of_a_user_s_servers_are_read_in_a_limited_number_at_a_time(number: int, most: int) -> None:
     """Each response may be large, and stays in memory until it is parsed."""
     pending = [0]
     counts: list[int] = []
 
-    async def respond(_request: httpx.Request) -> httpx.Response:
+    async def send_body() -> AsyncIterator[bytes]:
         pending[0] += 1
         counts.append(pending[0])
         await asyncio.sleep(0.01)
         pending[0] -= 1
-        return httpx.Response(200)
+        yield b""
+
+    async def respond(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=send_body())
 
     async def send_often() -> None:
         servers = AgentServers(VAULT, DOOR)
@@ -151,6 +154,28 @@ def test_servers_of_a_user_get_a_limited_number_of_requests_at_a_time(number: in
 
     asyncio.run(send_often())
     assert (len(counts), max(counts)) == (3 * most, most)
+
+
+def test_silent_servers_delay_no_request_to_another_server_of_the_user() -> None:
+    async def respond(request: httpx.Request) -> httpx.Response:
+        if request.url.host != "healthy":
+            await asyncio.Event().wait()
+        return httpx.Response(200)
+
+    async def send() -> int:
+        servers = AgentServers(VAULT, DOOR)
+        servers._client = httpx.AsyncClient(transport=httpx.MockTransport(respond))
+        silent = [
+            asyncio.ensure_future(servers.request_at(f"http://silent{each}", "key", "GET", "/"))
+            for each in range(MAX_OF_CALLER)
+        ]
+        await asyncio.sleep(0)  # they are sent first
+        response = await servers.request_at("http://healthy", "key", "GET", "/", seconds=5)
+        for one in silent:
+            one.cancel()
+        return response.status
+
+    assert asyncio.run(send()) == 200
 
 
 def test_responses_that_wait_to_be_parsed_are_limited(
