@@ -15,8 +15,8 @@ DATABASE = re.compile(
 HOST_NAME = re.compile(r"[\w.-]+")
 # A git host is an address or a name, with or without a port.
 GIT_HOST = re.compile(r"[\w.:-]+")
-# An origin has no path (RFC 6454). A slash at its end is dropped.
-ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#*@]+/?", re.IGNORECASE)
+# An origin has no path (RFC 6454). A slash at its end is dropped. That of local files and sandboxed frames is `null`.
+ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^\s/?#*@]+/?", re.IGNORECASE)
 BROKERS = ("redis", "rediss", "redis+socket")
 ESCAPED = "in its user and password, write @ : / # ? % as %40 %3A %2F %23 %3F %25"
 

@@ -1,6 +1,7 @@
 """Requests to git providers, and the errors for their responses."""
 
 import asyncio
+import json
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ from api.json_text import in_thread_if_large, load
 from shared.agent_server.limits import FREE_CHUNKS, MIN_CHUNK_BYTES
 from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options, drop_location_async
 from shared.errors import Forbidden, Invalid
-from shared.json_documents import check_texts
+from shared.json_documents import storable
 
 # The timeout of a complete response.
 SECONDS = 15.0
@@ -160,5 +161,6 @@ async def _read(provider: str, response: httpx.Response) -> Any:
 
 
 def _load(content: bytes) -> Any:
-    """Parse a document that can be sent on: no response, and no URL, can contain half of a surrogate pair."""
-    return check_texts(load(content))
+    """Parse a document; replace halves of surrogate pairs, which no response and no URL can contain."""
+    document = load(content)
+    return json.loads(storable(json.dumps(document, ensure_ascii=False))) if b"\\u" in content else document

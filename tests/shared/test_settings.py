@@ -169,7 +169,7 @@ def test_nonsense_is_refused_with_the_name_of_the_setting_and_the_reason(
         {"trusted_proxies": ""},
         {"trusted_proxies": "10.0.0.0/8, 127.0.0.1,::1,fd00::/8,0.0.0.0/0"},
         {"model_servers": "192.168.1.20:8000,10.0.0.1:80"},
-        {"cors_origins": "https://page.example, http://localhost:5173/,tauri://localhost,http://[::1]:80"},
+        {"cors_origins": "https://page.example, http://localhost:5173/,tauri://localhost,http://[::1]:80,null"},
         {"git_hosts": "git.example.lan,10.0.0.3:3000,fd00::1,git_lan"},
         {"host": "::"},
         {"host": "api.internal"},

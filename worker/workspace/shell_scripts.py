@@ -59,9 +59,11 @@ echo "$head"
 # never comes, because the start was cancelled or its worker has died, a process removes it after five minutes.
 HIDE = """\
 expire() {
-    for _ in $(seq 60); do
+    left=60
+    while [ "$left" -gt 0 ]; do
         sleep 5
         [ -d "$1" ] || return
+        left=$((left - 1))
     done
     rm -rf -- "$1"
 }
