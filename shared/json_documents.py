@@ -84,20 +84,20 @@ def count_bytes(document: Any) -> int:
     return len(write_document(document))
 
 
-def shorten(document: dict[str, Any], max_bytes: int, *, keep: Collection[str]) -> dict[str, Any]:
+def shorten(document: dict[str, Any], max_bytes: int, *, otherwise: dict[str, Any]) -> dict[str, Any]:
     """The document with its longest texts cut until it fits into `max_bytes`. Its structure is kept.
 
     Args:
         document: one that `check_document` passes.
         max_bytes: the max size in the database.
-        keep: the only fields that remain if cutting texts does not suffice; they must be small.
+        otherwise: the small document to return if cutting texts does not suffice.
     """
     if count_bytes(document) <= max_bytes:
         return document
     cuts = list(accumulate(CUTS, _cut, initial=document))[1:]
     # Counting the bytes of many values takes long: if the shortest cut is too large, the others are not counted.
     if count_bytes(cuts[-1]) > max_bytes:
-        return {name: cuts[-1][name] for name in keep if name in document}
+        return otherwise
     return next(cut for cut in cuts if count_bytes(cut) <= max_bytes)
 
 

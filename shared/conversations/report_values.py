@@ -4,6 +4,7 @@ An invalid optional value is None, so that a report with one bad value still cou
 """
 
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
 from shared.clock import now
@@ -25,6 +26,8 @@ MAX_TIME_LENGTH = 64
 MAX_REASON_LENGTH = 64
 MAX_DETAIL_LENGTH = 2000
 MAX_TAG_LENGTH = 256
+# The limits of all tags of a conversation together, because lists show them.
+MAX_TAGS, MAX_TAG_CHARACTERS = 100, 4096
 
 
 def read_failure(body: dict[str, Any]) -> tuple[str, str]:
@@ -43,6 +46,13 @@ def read_tags(value: Any) -> dict[str, str]:
     items = as_object(value).items()
     read = {clean_text(name, MAX_TAG_LENGTH): clean_text(text, MAX_TAG_LENGTH) for name, text in items}
     return {name: text for name, text in read.items() if name is not None and text is not None}
+
+
+def limit_tags(tags: dict[str, str]) -> dict[str, str]:
+    """The first tags that are within the limits together."""
+    first = list(tags.items())[:MAX_TAGS]
+    totals = accumulate(len(name) + len(text) for name, text in first)
+    return dict(item for item, total in zip(first, totals, strict=True) if total <= MAX_TAG_CHARACTERS)
 
 
 def as_object(value: Any) -> dict[str, Any]:

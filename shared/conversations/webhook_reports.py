@@ -7,12 +7,13 @@ Merging is idempotent and independent of order, because webhooks are repeated an
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import accumulate
 from typing import Any
 
 from shared.clock import now
 from shared.conversations.report_values import (
+    MAX_ID_LENGTH,
     as_object,
+    limit_tags,
     mask_event,
     read_failure,
     read_status,
@@ -30,8 +31,8 @@ from shared.redaction import Redact, redact_document
 # A larger event is shortened, not rejected: its agent server would repeat a rejected batch indefinitely, and send none
 # of the later events. So is one that is nested too deep.
 MAX_EVENT_BYTES = 1024 * 1024
-# The small fields that every event has, and that are never shortened.
-ESSENTIAL = ("id", "kind", "timestamp")
+# What remains of an event otherwise: its required fields, and those that name the tool's call that it begins or ends.
+ESSENTIAL = ("id", "kind", "timestamp", "source", "action_id", "tool_call_id")
 MAX_TITLE_LENGTH = 500
 MAX_MODEL_LENGTH = 500
 MAX_DIRECTORY_LENGTH = 1024
@@ -43,8 +44,6 @@ NODE_LOST = "node_lost"
 CONVERSATION_LOST = "conversation_lost"
 # The reason of a conversation whose events exceed a quota of its owner.
 EVENTS_REFUSED = "events_refused"
-# The limits of all tags of a conversation together, because lists show them.
-MAX_TAGS, MAX_TAG_CHARACTERS = 100, 4096
 # The kinds of events that name a tool's call and do not end it: a hook may run before the tool.
 NO_RESULTS = ("ActionEvent", "HookExecutionEvent")
 # The agent SDK's tags of a conversation that an automation has started.
@@ -120,7 +119,8 @@ def read_event(body: Any) -> EventReport:
     if not isinstance(body, dict):
         raise ValueError("an event is an object")  # noqa: TRY004 - ValueError is what Pydantic turns into a 422
     kind, timestamp = require_name(body, "kind"), require_time(body, "timestamp")
-    body_to_store = shorten(mask_event(_make_storable(body)), MAX_EVENT_BYTES, keep=ESSENTIAL)
+    masked = mask_event(_make_storable(body))
+    body_to_store = shorten(masked, MAX_EVENT_BYTES, otherwise=_keep_essential(body))
     return EventReport(require_name(body, "id"), kind, timestamp, body_to_store, _read_change(kind, timestamp, body))
 
 
@@ -221,8 +221,13 @@ def _make_storable(body: dict[str, Any]) -> dict[str, Any]:
     try:
         check_document(body)
     except ValueError:
-        return {name: body[name] for name in ESSENTIAL if name in body}
+        return _keep_essential(body)
     return body
+
+
+def _keep_essential(body: dict[str, Any]) -> dict[str, Any]:
+    texts = {name: text for name in ESSENTIAL if isinstance(text := body.get(name), str)}
+    return {name: text for name, text in texts.items() if len(text) <= MAX_ID_LENGTH}
 
 
 def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
@@ -232,7 +237,7 @@ def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
         "agent_kind": report.agent_kind,
         "working_dir": report.working_dir,
         "metrics": latest(conversation.metrics, report.metrics),
-        "tags": _limit_tags(conversation.tags | report.tags),
+        "tags": limit_tags(conversation.tags | report.tags),
     }
     if conversation.parent_id is None and report.parent_id != conversation.id:
         changes["parent_id"] = report.parent_id
@@ -248,13 +253,6 @@ def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
         if report.failure is not None:
             changes["execution_reason"], changes["execution_detail"] = report.failure
     return changes
-
-
-def _limit_tags(tags: dict[str, str]) -> dict[str, str]:
-    """The first tags that are within the limits together."""
-    first = list(tags.items())[:MAX_TAGS]
-    totals = accumulate(len(name) + len(text) for name, text in first)
-    return dict(item for item, total in zip(first, totals, strict=True) if total <= MAX_TAG_CHARACTERS)
 
 
 def _read_change(kind: str, at: datetime, body: dict[str, Any]) -> Report | None:

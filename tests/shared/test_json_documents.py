@@ -53,5 +53,5 @@ def test_document_that_no_cut_makes_small_enough_is_counted_twice(monkeypatch: p
         return count_bytes(document)
 
     monkeypatch.setattr(json_documents, "count_bytes", count)
-    assert shorten({"id": "e", "floats": [0.5] * 1_000}, 1_000, keep=["id"]) == {"id": "e"}
+    assert shorten({"id": "e", "floats": [0.5] * 1_000}, 1_000, otherwise={"id": "e"}) == {"id": "e"}
     assert len(counted) == 2

@@ -14,10 +14,10 @@ from starlette.types import Send
 from api.request.authentication import Caller
 from api.request.context import UNKNOWN
 from api.schemas.v1.conversations import AppConversation
-from shared.conversations import events
+from shared.conversations import events, queries
 from shared.conversations.events import EventFilter
 from shared.db.database import Database
-from shared.errors import TooLarge, Unauthenticated
+from shared.errors import NotFound, TooLarge, Unauthenticated
 from shared.json_documents import write_document
 from shared.users import api_keys
 
@@ -34,15 +34,18 @@ UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ArchiveResponse(StreamingResponse):
-    """The response with an archive. It ends incomplete if the caller's key is revoked before all events were read."""
+    """The response with an archive.
+
+    It ends incomplete if the caller's key is revoked, or the conversation deleted, before all events were read.
+    """
 
     async def stream_response(self, send: Send) -> None:
         """Send the archive."""
         try:
             await super().stream_response(send)
-        except Unauthenticated:
+        except (NotFound, Unauthenticated) as error:
             # Without the end of the response, the server closes the connection.
-            log.warning("download_interrupted")
+            log.warning("download_interrupted", error=type(error).__name__)
 
 
 def check_number(database: Database, conversation_id: str, owner_id: str) -> None:
@@ -64,6 +67,7 @@ def export(database: Database, conversation: AppConversation, caller: Caller) ->
     to read a piece, and a parsed event is many times as large as a compressed one.
 
     Raises:
+        NotFound: the conversation was deleted.
         Unauthenticated: the caller's key was revoked, or has expired.
     """
     buffer = _Buffer()
@@ -84,6 +88,7 @@ def _add_page(
     with database.reading() as session:
         if api_keys.find_in_force(session, caller.id, caller.key_id) is None:
             raise Unauthenticated(UNKNOWN)
+        queries.get(session, conversation_id, caller.id)
         page = events.search(
             session, conversation_id, caller.id, EventFilter(), descending=False, page_id=page_id, limit=PAGE
         )

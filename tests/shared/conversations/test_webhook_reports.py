@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.conversations.webhook_reports import MAX_EVENT_BYTES, read_event
+from shared.conversations.webhook_reports import MAX_EVENT_BYTES, has_running_tool, read_event, waits_since
 from shared.json_documents import count_bytes
 from shared.users.mcp_config import MASK
 from tests.api.agent_reports import event_report, update_report
@@ -13,6 +13,13 @@ SERVERS: dict[str, Any] = {
     "docs": {"url": "https://user:secret@mcp.example/?api_key=secret&page=2", "headers": {"X": MASK}},
     "files": {"command": "files", "args": ["/"]},
 }
+
+
+def _nested(levels: int) -> Any:
+    document: Any = 1
+    for _ in range(levels):
+        document = [document]
+    return document
 
 
 @pytest.mark.parametrize(
@@ -51,8 +58,24 @@ def test_event_that_is_not_too_large_is_stored_unchanged() -> None:
 def test_event_that_is_too_large_without_long_texts_is_stored_with_its_essential_fields(bulk: Any) -> None:
     received = event_report(bulk=bulk)
     report = read_event(received)
-    assert report.body == {name: received[name] for name in ("id", "kind", "timestamp")}
+    assert report.body == {name: received[name] for name in ("id", "kind", "timestamp", "source")}
     assert report.id == received["id"]
+
+
+@pytest.mark.parametrize("bulk", [[0] * 600_000, _nested(150)])
+def test_result_that_is_not_stored_whole_still_ends_its_call(bulk: Any) -> None:
+    """Otherwise its agent would be shown as running a tool until its next call."""
+    call = read_event(event_report("ActionEvent", id="call", tool_call_id="c"))
+    result = read_event(event_report("ObservationEvent", after=1, action_id="call", tool_call_id="c", bulk=bulk))
+    newest = [result.as_row("conversation"), call.as_row("conversation")]
+    assert not has_running_tool(newest)
+    assert waits_since(newest) == result.timestamp
+
+
+@pytest.mark.parametrize("action_id", [["call"] * 200_000, "c" * 1_000, None])
+def test_unusable_name_of_a_call_is_left_out_of_a_large_event(action_id: Any) -> None:
+    report = read_event(event_report("ObservationEvent", action_id=action_id, bulk=[0] * 600_000))
+    assert "action_id" not in report.body
 
 
 def test_report_of_a_large_event_is_read() -> None:

@@ -16,7 +16,8 @@ from api.request.authentication import Caller
 from api.request.context import Context
 from api.routes.v1 import conversation_export
 from api.schemas.v1.conversations import AppConversation
-from shared.conversations import events
+from shared.clock import now
+from shared.conversations import deletion, events
 from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Event, Sandbox
@@ -214,26 +215,32 @@ class TestDownload:
         assert len(read) == 5
         assert held == [(0, 0)] * 3
 
-    def test_download_ends_incomplete_with_its_key(
+    @pytest.mark.parametrize("ends", ["key", "conversation"])
+    def test_download_ends_incomplete_with_its_key_or_conversation(
         self,
         client: TestClient,
         user: ApiUser,
         conversation: Conversation,
         database: Database,
         monkeypatch: pytest.MonkeyPatch,
+        ends: str,
     ) -> None:
-        """A client may read slowly, and so get events that are added much later."""
+        """A client may read slowly, and so get events that are added much later, or miss those that are deleted."""
         monkeypatch.setattr(conversation_export, "PAGE", 1)
         for _ in range(3):
             make_event(database, conversation)
         found = events.search
 
-        def search_and_revoke(*arguments: Any, **options: Any) -> Page[Event]:
+        def search_and_end(*arguments: Any, **options: Any) -> Page[Event]:
+            page = found(*arguments, **options)
             with database.transaction() as session:
-                api_keys.revoke_key(session, user.key)
-            return found(*arguments, **options)
+                if ends == "key":
+                    api_keys.revoke_key(session, user.key)
+                else:
+                    deletion.delete_conversation(session, conversation.id, user.id, due_at=now())
+            return page
 
-        monkeypatch.setattr(events, "search", search_and_revoke)
+        monkeypatch.setattr(events, "search", search_and_end)
         response = client.get(f"{PATH}/{conversation.id}/download", headers=user.headers)
         assert response.content.count(b"PK\3\4") == 2  # the metadata and the first event
         assert not zipfile.is_zipfile(io.BytesIO(response.content))
