@@ -3,7 +3,7 @@
 from tests.services.directories import REPOSITORY
 
 CANVAS = REPOSITORY / "var" / "canvas"
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = REPOSITORY / "tests" / "browser" / "chromium.py"
 # Not a loopback name: with other names, the web UI is stricter and browsers send less.
 HOST = "agents.example"
 ARGUMENTS = [

@@ -80,29 +80,35 @@ def record(
     known = server.get_conversation(conversation_id)
     assert known
     kept = [event["id"] for event in target.list_events(conversation_id)]
+    # A deletion cancels the request that sends events at that moment, and these events are lost (1.58.2).
+    _await_none(lambda: _missing_events(receiver, conversation_id, kept))
     server.delete_conversation(conversation_id)
-    _await_webhooks(receiver, conversation_id, kept)
+    _await_none(lambda: _missing_statuses(receiver, conversation_id))
     deliveries = [{"path": one.path, "body": one.body} for one in receiver.deliveries(conversation_id)]
     shown = {name: known[name] for name in ("title", "execution_status", "stats")}
     return Recording(version, conversation_id, shown, kept, _cleaned(deliveries, model.base_url))
 
 
-def _await_webhooks(receiver: WebhookReceiver, conversation_id: str, kept: list[str]) -> None:
-    """Wait until all webhooks have arrived; the description with `deleting` is the last one.
+def _await_none(missing: Callable[[], list[str]]) -> None:
+    """Wait until no webhook is missing.
 
     Raises:
-        AssertionError: some have not; the message names them.
+        AssertionError: some are; the message names them.
     """
     try:
-        eventually(lambda: not _missing(receiver, conversation_id, kept))
+        eventually(lambda: not missing())
     except AssertionError:
-        raise AssertionError(f"not received: {_missing(receiver, conversation_id, kept)}") from None
+        raise AssertionError(f"not received: {missing()}") from None
 
 
-def _missing(receiver: WebhookReceiver, conversation_id: str, kept: list[str]) -> list[str]:
+def _missing_events(receiver: WebhookReceiver, conversation_id: str, kept: list[str]) -> list[str]:
     arrived = {event["id"] for event in receiver.events(conversation_id)}
-    statuses = {described["execution_status"] for described in receiver.described(conversation_id)}
-    return [*(f"event {event}" for event in kept if event not in arrived), *({"deleting"} - statuses)]
+    return [f"event {event}" for event in kept if event not in arrived]
+
+
+def _missing_statuses(receiver: WebhookReceiver, conversation_id: str) -> list[str]:
+    """The description with `deleting` is the last webhook."""
+    return sorted({"deleting"} - {described["execution_status"] for described in receiver.described(conversation_id)})
 
 
 def _finish(server: AgentServer, conversation_id: str) -> None:
