@@ -245,7 +245,9 @@ class TestDrift:
     ) -> None:
         sandbox_id = alice.start_sandbox()
         alice.await_sandbox(sandbox_id, "RUNNING")
+        started.freeze("worker")  # otherwise it may observe the exit that precedes a forced removal
         engine.docker(*command, f"aw-{sandbox_id}")
+        started.wake("worker")
         eventually(lambda: (alice.sandbox(sandbox_id) or {}).get("status") == status)
         assert (alice.sandbox(sandbox_id) or {})["reason"] == reason
 
