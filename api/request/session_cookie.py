@@ -5,6 +5,7 @@ service's own origin (decision 32).
 """
 
 import re
+from ipaddress import IPv6Address
 from urllib.parse import urlsplit
 
 from fastapi import Request, Response
@@ -31,7 +32,7 @@ def own_origin(request: HTTPConnection) -> str:
     """Return the service's origin as the browser sees it: from `AW_WEB_URL` if set, else from `Host`."""
     settings = get_context(request).settings
     host = request.headers.get("Host", "")
-    if settings.web_url or not HOST.fullmatch(host):
+    if settings.web_url or not _is_host(host):
         url = urlsplit(settings.public_url)
         return f"{url.scheme}://{url.netloc}"
     scheme = "https" if request.scope["scheme"] in ("https", "wss") else "http"
@@ -77,3 +78,14 @@ def clear_cookie(response: Response) -> None:
 def local_path(text: str | None) -> str:
     """Return the path if it is one of this service, else `/`."""
     return text if text and len(text) <= MAX_PATH_LENGTH and LOCAL_PATH.fullmatch(text) else "/"
+
+
+def _is_host(text: str) -> bool:
+    if not HOST.fullmatch(text):
+        return False
+    if text.startswith("["):
+        try:  # newer versions of Python parse no URL with an invalid address
+            IPv6Address(text[1:].partition("]")[0])
+        except ValueError:
+            return False
+    return True

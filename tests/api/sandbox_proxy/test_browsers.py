@@ -105,7 +105,11 @@ def test_configured_origin_is_used(serve: Serve, user: ApiUser, conversation: Co
 
 
 @pytest.mark.parametrize(
-    "host", ["a b", "a/b", "a,b", '"><script>', "user@elsewhere.example", "[::1", pytest.param("a" * 254, id="long")]
+    "host",
+    [
+        *("a b", "a/b", "a,b", '"><script>', "user@elsewhere.example", "[::1", "[:::::]", "[1.2.3.4]:80"),
+        pytest.param("a" * 254, id="long"),
+    ],
 )
 def test_malformed_host_is_not_part_of_the_origin(
     api: httpx.Client, user: ApiUser, conversation: Conversation, host: str
@@ -113,6 +117,12 @@ def test_malformed_host_is_not_part_of_the_origin(
     sign_in(api, user)
     shown = api.get(f"/api/v1/app-conversations/{conversation.id}", headers={"Host": host})
     assert shown.json()["conversation_url"].startswith("http://127.0.0.1:3000/sandbox/")
+
+
+def test_address_in_brackets_is_a_host(api: httpx.Client, user: ApiUser, conversation: Conversation) -> None:
+    sign_in(api, user)
+    shown = api.get(f"/api/v1/app-conversations/{conversation.id}", headers={"Host": "[::1]:3000"})
+    assert shown.json()["conversation_url"].startswith("http://[::1]:3000/sandbox/")
 
 
 def test_agent_server_gets_requests_without_the_login(
