@@ -23,6 +23,13 @@ MAX_SPELLED = 8192
 MAX_LINES = 2000
 # The maximum number of places in a secret that are compared with a text's beginning: a repetitive secret has very many.
 MAX_PLACES = 100
+# The max work of a search for secrets: for each of their spellings, the characters of the log. It takes a few seconds:
+# sandboxes choose the text, and a user may have 20,000 secrets. The log's last 64 KiB are searched for 7,600 spellings.
+MAX_WORK = 500_000_000
+# The maximum number of spellings for which the parts of secrets at a line's ends are searched.
+MAX_COMPARED = 10_000
+# The max length of all secrets together: a user can store 13 MB, and bring more with the starts of conversations.
+MAX_SECRETS_LENGTH = 32_000_000
 # Escape sequences of a terminal: colors and cursor movements.
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 # All other control characters, and those that change the direction of text.
@@ -66,20 +73,27 @@ class StoredText(NamedTuple):
     is_cut: bool = False
 
 
-def write_stored(log: PrintedLog, secrets: Iterable[str]) -> StoredText:
-    """Make a log's lines harmless, hide the secrets in them, and cut them to the last `MAX_BYTES`."""
+def write_stored(log: PrintedLog, secrets: Collection[str]) -> StoredText:
+    """Make a log's lines harmless, hide the secrets in them, and cut them to the last `MAX_BYTES`.
+
+    Fewer lines are left if a search of more would take too long, and none if the secrets are too long.
+    """
+    if sum(map(len, secrets)) > MAX_SECRETS_LENGTH:
+        return StoredText(is_cut=True)
     known = _spellings(secrets)
-    printed = "".join(f"{line.text}\n" for line in log.lines)
-    shown = hide_secrets(_sanitize(printed), known).split("\n")[:-1]
+    clean = [line._replace(text=_sanitize(f"{line.text}\n")[:-1]) for line in log.lines]
+    lines, is_cut = _last_lines(clean, MAX_WORK // max(1, len(known)))
+    printed = "".join(f"{line.text}\n" for line in lines)
+    shown = hide_secrets(printed, known).split("\n")[:-1]
     kept: list[str] = []
     size = 0
-    for line, text in zip(reversed(log.lines), reversed(shown), strict=True):
+    for line, text in zip(reversed(lines), reversed(shown), strict=True):
         whole = f"{line.at} {_hide_parts(text, known) if line.is_partial else text}\n"
         if (size := size + len(whole.encode())) > MAX_BYTES:
             kept += [] if kept else [_cut(line.at, whole)]
             return StoredText("".join(reversed(kept)), is_cut=True)
         kept.append(whole)
-    return StoredText("".join(reversed(kept)), log.is_cut)
+    return StoredText("".join(reversed(kept)), is_cut or log.is_cut)
 
 
 def read_stored(text: str) -> Iterator[PrintedLine]:
@@ -93,6 +107,18 @@ def hide_secrets(text: str, known: Collection[str]) -> str:
     for secret in known:
         text = text.replace(secret, HIDDEN + "\n" * secret.count("\n"))
     return PROVIDER_KEY.sub(HIDDEN, text)
+
+
+def _last_lines(lines: Sequence[PrintedLine], max_length: int) -> tuple[Sequence[PrintedLine], bool]:
+    """The last lines with at most this length together, and whether anything before is left out."""
+    kept: list[PrintedLine] = []
+    for line in reversed(lines):
+        if len(line.text) > max_length:
+            kept += [] if kept else [line._replace(text=line.text[-max_length:], is_partial=True)]
+            return kept[::-1], True
+        kept.append(line)
+        max_length -= len(line.text)
+    return kept[::-1], False
 
 
 def _spellings(secrets: Iterable[str]) -> list[str]:
@@ -116,8 +142,10 @@ def _sanitize(text: str) -> str:
     return CONTROLS.sub(REPLACEMENT, text.replace("\r\n", "\n").replace("\t", "    "))
 
 
-def _hide_parts(text: str, known: Iterable[str]) -> str:
+def _hide_parts(text: str, known: Collection[str]) -> str:
     """Hide the end of a secret with which a text begins, and the beginning of one with which it ends."""
+    if len(known) > MAX_COMPARED:
+        return HIDDEN
     for secret in known:
         if length := _length_of_end(secret, text):
             text = HIDDEN + text[length:]

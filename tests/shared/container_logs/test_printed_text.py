@@ -145,3 +145,21 @@ def test_many_lines_of_secrets_are_hidden_quickly() -> None:
     [line] = shown(log_of("a" * 240_000 + PRIVATE_KEY.split("\n")[1], is_partial=True), *long, PRIVATE_KEY)
     assert time.process_time() - began < 3
     assert line.endswith(f"a{HIDDEN}")
+
+
+def test_more_secrets_than_can_be_searched_for_leave_the_last_lines() -> None:
+    """A user has a secret for each variable and header of an MCP server, and chooses what a sandbox prints."""
+    secrets = [f"{'a' * 20}{number:05}{'a' * 20}" for number in range(20_000)]
+    lines = ["a" * 15_000] * 16 + [f"the end of {secrets[7]}"]
+    began = time.process_time()
+    stored = write_stored(log_of(*lines, is_partial=True), secrets)
+    assert time.process_time() - began < 6
+    assert stored.is_cut
+    assert [line.text for line in read_stored(stored.text)][-1:] == [HIDDEN]
+
+
+def test_secrets_too_long_to_be_searched_for_leave_no_line() -> None:
+    """Fifty starts with fifty secrets of the max size each."""
+    began = time.process_time()
+    assert write_stored(log_of("a line"), ["\x01" * 65_536] * 2500) == StoredText(is_cut=True)
+    assert time.process_time() - began < 2
