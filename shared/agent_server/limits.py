@@ -30,8 +30,8 @@ MAX_HEADER_BYTES = 32 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 # Bytes of a path in a sandbox, Linux's limit. A longer one may not fit into a URL.
 MAX_PATH_BYTES = 4096
-# The default limit. The output of a command that a worker runs has 4 KB. A conversation's document has 7 KB at first,
-# and grows by half a kilobyte with each call of its model.
+# The default limit. The output of a command that a worker runs has 80 KB, which may take 480 KB as JSON. A
+# conversation's document has 7 KB at first, and grows by half a kilobyte with each call of its model.
 MAX_BYTES = 1024 * 1024
 # What is kept of a response that exceeds its limit.
 MAX_BEGINNING_BYTES = 16 * 1024

@@ -32,6 +32,7 @@ from worker.workspace.shell_scripts import (
     HOOKS,
     INIT,
     LIST_SCRIPTS,
+    MAX_OUTPUT_BYTES,
     PRE_COMMIT,
     REMOTE,
     SETUP,
@@ -159,7 +160,7 @@ def run_setup_script(
     Raises:
         SetupScriptFailed: the script exited with an error, or not within `seconds`.
     """
-    values = {"folder": project_dir, "start": start_id, "seconds": f"{seconds:g}", "max_length": str(MAX_TAIL_LENGTH)}
+    values = {"folder": project_dir, "start": start_id, "seconds": f"{seconds:g}", "max_length": str(MAX_OUTPUT_BYTES)}
     command = with_variables(SETUP, **values)
     result, timed_out = _run_timed(shell, command, seconds)
     if result.exit_code == 0:

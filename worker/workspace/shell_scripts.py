@@ -7,6 +7,11 @@ import shlex
 from typing import Protocol
 
 from shared.agent_server.responses import CommandResult
+from shared.users.secrets import MAX_VALUE_BYTES
+
+# How much of the end of a script's output is read: more than the longest secret and the part that is shown together.
+# The rest of a secret whose beginning was not read can't be hidden, so it must not be in that part.
+MAX_OUTPUT_BYTES = MAX_VALUE_BYTES + 16_000
 
 
 class Shell(Protocol):

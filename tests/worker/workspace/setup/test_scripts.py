@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from shared.redaction import redacting
+from shared.users.secrets import MAX_VALUE_BYTES
 from tests.waiting import eventually
 from tests.worker.workspace.setup.shells import FAILING, LocalShell
 from worker.workspace.failures import GitHooksFailed, SetupScriptFailed
-from worker.workspace.setup import install_git_hooks, run_setup_script
+from worker.workspace.setup import MAX_TAIL_LENGTH, install_git_hooks, run_setup_script
 
 START = "89abcdef0123456789abcdef01234567"
 # In a setup script: kills the shell that runs it, and then itself.
@@ -43,6 +45,18 @@ def test_defect_34_failed_setup_script_is_reported_with_the_end_of_its_output(
     assert failure.value.tail.endswith("9999\nkey=***")
     assert len(str(failure.value)) < 5000
     assert not list((shell.home / "tmp").iterdir())
+
+
+@pytest.mark.parametrize("length", [40, MAX_VALUE_BYTES])
+def test_no_part_of_a_secret_is_shown(shell: LocalShell, checkout: Path, length: int) -> None:
+    """The end of the output that is shown may begin within a secret."""
+    secret = ("0123456789" * MAX_VALUE_BYTES)[:length]
+    (checkout / "key").write_text(secret)
+    (checkout / ".openhands" / "setup.sh").write_text(f"cat key\necho {'x' * (MAX_TAIL_LENGTH - 30)}\nexit 7\n")
+    with pytest.raises(SetupScriptFailed) as failure:
+        run_setup_script(shell, str(checkout), start_id=START, redact=redacting([secret]))
+    assert failure.value.tail.endswith("xxx")
+    assert not set(secret) & set(failure.value.tail)
 
 
 def test_repeat_has_the_result_of_the_first_run(shell: LocalShell, checkout: Path) -> None:
