@@ -219,8 +219,8 @@ table inet BRIDGE {
     ip protocol icmp ct state related accept
     ip saddr @sandboxes ip daddr . tcp dport @services accept
     meta l4proto tcp ip saddr . ct original ip daddr . ct original proto-dst @models accept
-    ip daddr @denied goto refuse
     ip saddr @open ip daddr @resolvers meta l4proto { tcp, udp } th dport 53 accept
+    ip daddr @denied goto refuse
   }
   chain to_sandboxes {
     ct state related accept

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from shared.nodes import model_servers
@@ -9,18 +10,22 @@ from shared.sandboxes import specs
 from tests.isolation.network.testbed import (
     AGENT,
     CLOSED,
+    DNS,
     LAN,
     LISTED,
+    METADATA,
     MODEL,
     NETWORK,
     OPEN,
     TARGETS,
     WEB,
+    IsolationFromOutside,
     NetworkTestbed,
     name_model,
+    probe,
     start_sandbox,
 )
-from tests.services.namespaces import Namespace
+from tests.services.namespaces import Namespace, Target
 from tests.waiting import eventually
 from worker.engine.protocol import EngineUnavailable
 from worker.network.rules import Allowed
@@ -31,6 +36,11 @@ ALWAYS = {"the service"}
 OF_OPEN = {"a public address", "a public resolver", "the resolver", "the resolver by TCP"}
 OF_LISTED = {"another private network"}
 MODEL_SERVER = f"{LAN}:{MODEL}"
+OF_METADATA: dict[str, Target] = {
+    "its resolver": ("udp", METADATA, DNS),
+    "its resolver by TCP": ("tcp", METADATA, DNS),
+    "metadata": ("tcp", METADATA, WEB),
+}
 
 
 def test_sandboxes_reach_the_egress_of_their_specs_and_owners(testbed: NetworkTestbed) -> None:
@@ -59,6 +69,14 @@ def test_sandboxes_reach_the_egress_of_their_specs_and_owners(testbed: NetworkTe
     assert rules is not None
     assert rules.sandboxes == {testbed.address(OPEN), testbed.address(LISTED)}
     assert (rules.models, rules.networks) == (frozenset(), frozenset())
+
+
+def test_resolver_at_the_address_of_a_metadata_service_is_reached_at_its_port_only(testbed: NetworkTestbed) -> None:
+    """As on Google Cloud."""
+    control(testbed)
+    IsolationFromOutside(replace(testbed.isolation._context, resolvers=METADATA)).refresh()
+    reached = {spec: probe(testbed.inside(spec), OF_METADATA) for spec in SANDBOXES}
+    assert reached == {OPEN: {"its resolver", "its resolver by TCP"}, CLOSED: set(), LISTED: set()}
 
 
 def test_node_without_rules_is_closed_until_they_are_back(testbed: NetworkTestbed) -> None:

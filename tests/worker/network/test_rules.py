@@ -58,6 +58,13 @@ def test_metadata_service_in_a_public_range_is_reached_as_a_resolver_only() -> N
     assert 0 < text.index(resolvers) < text.index("ip saddr @open ip daddr != @local accept")
 
 
+def test_resolver_with_a_link_local_address_is_reached() -> None:
+    """As on Google Cloud. The address has its metadata service, too."""
+    text = ruleset(BRIDGE, Allowed(resolvers=frozenset({"169.254.169.254"}))).partition("chain from_sandboxes {")[2]
+    resolvers = "ip saddr @open ip daddr @resolvers meta l4proto { tcp, udp } th dport 53 accept"
+    assert 0 < text.index(resolvers) < text.index("ip daddr @denied goto refuse") < text.index("@networks accept")
+
+
 def test_packets_to_sandboxes_leave_by_the_bridge_only() -> None:
     for user in (None, 999):
         text = ruleset(replace(BRIDGE, proxy_user=user), Allowed())
