@@ -81,6 +81,8 @@ class NetworkIsolation(Isolation):
         self._touched: set[str] = set()
         # By sandbox; written under the lock.
         self._located: dict[str, SandboxAddress] = {}
+        # Sandboxes whose rules were not written since their address became known.
+        self._new: set[str] = set()
         self._lock = threading.Lock()
 
     @property
@@ -118,34 +120,38 @@ class NetworkIsolation(Isolation):
         """Write the elements of one sandbox, unless they are known to exist."""
         if address := observed.networks.get(self._context.network.name):
             found = SandboxAddress(address, PROXY_LABEL in observed.labels)
-            self._allow(sandbox, found, is_new=self._locate(sandbox.id, found))
+            self._locate(sandbox.id, found)
+            self._allow(sandbox, found)
 
-    def _locate(self, sandbox_id: str, found: SandboxAddress) -> bool:
-        """Record where a sandbox is; a resync with an older list does not overwrite it. Returns whether it is new."""
+    def _locate(self, sandbox_id: str, found: SandboxAddress) -> None:
+        """Record where a sandbox is; a resync with an older list does not overwrite it."""
         with self._lock:
             if self._located.get(sandbox_id) == found:
-                return False
+                return
             for former in self._others_at(found.address, sandbox_id):
                 del self._located[former]
             self._located[sandbox_id] = found
+            self._new.add(sandbox_id)
             self._touched.add(found.address)
-            return True
 
     def renew(self, sandbox: Sandbox) -> None:
         """Write the elements of the sandbox's last known address."""
         if (found := self._located.get(sandbox.id)) is not None:
-            self._allow(sandbox, found, is_new=False)
+            self._allow(sandbox, found)
 
-    def _allow(self, sandbox: Sandbox, located: SandboxAddress, *, is_new: bool) -> None:
+    def _allow(self, sandbox: Sandbox, located: SandboxAddress) -> None:
         access, address = self._access_of(sandbox, located), located.address
         allowed = access.allowed
         with self._lock:
+            if self._located.get(sandbox.id) != located:
+                return  # the address was revoked since, and another sandbox may have it
             self._context.proxy.allow(address, access.proxied.get(address, ()))
             known = self._known.of(frozenset({address}))
-            if is_new:  # another worker may have left the address open
+            if sandbox.id in self._new:  # another worker may have left the address open
                 self._apply(RulesChange(allowed, (known | Allowed(open=frozenset({address}))) - allowed), address)
             else:
                 self._apply(RulesChange(allowed - known, known - allowed), address)
+            self._new.discard(sandbox.id)
 
     def revoke(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Remove the elements of one address: those that are known, and those that another worker may have written."""
@@ -261,6 +267,7 @@ class NetworkIsolation(Isolation):
             now = {sandbox: each for sandbox, each in found.known.items() if each.address not in self._touched}
             kept = {sandbox: each for sandbox, each in self._located.items() if each.address in self._touched}
             self._located = kept | now
+            self._new &= self._located.keys()
 
     def _apply(self, change: RulesChange, address: str) -> None:
         self._context.firewall.change(change)

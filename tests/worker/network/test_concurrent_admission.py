@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from shared.models import Sandbox
+from shared.sandboxes import specs
 from tests.factories import ApiUser
+from tests.fakes.engine import IMAGE
 from tests.worker.network.testbed import NetworkTestbed
 from tests.worker.scenarios import row, running
 from worker.engine.protocol import ContainerState, ContainerStatus
+from worker.network.firewall import FirewallError
+from worker.network.rules import Allowed
 from worker.sandboxes.container_spec import container_name
 
 GONE = ContainerStatus(ContainerState.ABSENT)
@@ -74,3 +78,35 @@ def test_withdrawal_keeps_the_rules_of_the_next_sandbox_at_the_address(
     before(monkeypatch, isolation._access, "read_one", first(lambda: isolation.admit(latter, observed)))
     isolation.revoke(former, GONE)
     assert testbed.rules.sandboxes == {observed.address}
+
+
+def test_renewal_leaves_no_rules_at_an_address_that_is_revoked_meanwhile(
+    testbed: NetworkTestbed, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start renews the rules while its sandbox is deleted. The next sandbox may get the address."""
+    isolation = testbed.isolation
+    isolation.refresh()
+    sandbox = row(testbed.context, Sandbox, running(testbed.context, user))
+    before(monkeypatch, isolation._access, "read_one", first(lambda: isolation.revoke(sandbox, GONE)))
+    isolation.renew(sandbox)
+    assert testbed.rules.sandboxes == frozenset()
+
+
+def test_repeated_admission_closes_an_address_that_another_worker_has_left_open(
+    testbed: NetworkTestbed, user: ApiUser
+) -> None:
+    isolation, firewall = testbed.isolation, testbed.firewall
+    isolation.refresh()
+    sandbox = row(testbed.context, Sandbox, running(testbed.context, user))
+    observed = testbed.engine.observe(container_name(sandbox.id))
+    isolation.revoke(sandbox, observed)
+    with testbed.context.database.transaction() as session:
+        specs.change(session, IMAGE, {"egress": "none"})
+    firewall.allowed = testbed.rules | Allowed(open=frozenset({observed.address}))
+    firewall.fails_to_change = True
+    with pytest.raises(FirewallError):
+        isolation.admit(sandbox, observed)
+    firewall.fails_to_change = False
+    isolation.admit(sandbox, observed)
+    assert testbed.rules.sandboxes == {observed.address}
+    assert testbed.rules.open == frozenset()
