@@ -26,7 +26,7 @@ MAX_REFUSED = 10
 # without `MAX_REFUSED` stored them.
 MAX_DELETED = 100
 RETRY_SECONDS = 5
-# The columns that say whether a sandbox is pausing.
+# The columns that say whether a sandbox is paused or about to interrupt its agents.
 PAUSE: tuple[Any, ...] = (Sandbox.desired, Sandbox.status, Sandbox.generation, Sandbox.observed_generation)
 ADVICE = "they are delivered as soon as the conversation runs"
 
@@ -201,8 +201,9 @@ def remove(session: Session, conversation: Conversation, message: PendingMessage
 def finish_delivery(session: Session, conversation: Conversation) -> None:
     """Record that nothing is left to deliver, unless another transaction has added a message in the meantime.
 
-    `awaits_sandbox` stays set from a pause, for which `conversation_queries.continue_later` set it, until the sandbox
-    runs again, and if the conversation was deleted during the delivery.
+    `awaits_sandbox` stays set from a pause or the replacement of a container, for which
+    `conversation_queries.continue_later` set it, until the sandbox runs again, and if the conversation was deleted
+    during the delivery.
 
     Raises:
         LeaseLost: see `mark_attempt`.
@@ -212,7 +213,7 @@ def finish_delivery(session: Session, conversation: Conversation) -> None:
     is_deleted = current is not None and current.deleted_at is not None
     # Read under that lock: the transaction of a later pause sets `awaits_sandbox` after this one.
     sandbox = session.exec(select(*PAUSE).where(Sandbox.id == conversation.sandbox_id)).one()
-    waits = is_deleted or _is_pausing(*sandbox) or find_next(session, conversation.id) is not None
+    waits = is_deleted or _may_interrupt(*sandbox) or find_next(session, conversation.id) is not None
     leases.write(session, Conversation, conversation.id, conversation.fence, awaits_sandbox=waits)
 
 
@@ -241,10 +242,13 @@ def _lock(session: Session, conversation_id: str, owner_id: str, due_at: datetim
     return DeliverMessages(conversation_id, sandbox.node_id)
 
 
-def _is_pausing(desired: str, status: str, generation: int, observed_generation: int) -> bool:
-    """Whether a sandbox is to be paused, or is paused. One that was resumed outside this service is neither."""
-    is_resumed = status == Status.RUNNING and generation == observed_generation
-    return desired in PAUSING and not is_resumed
+def _may_interrupt(desired: str, status: str, generation: int, observed_generation: int) -> bool:
+    """Whether a sandbox is paused, or is to be paused or to get another container: that interrupts its agents.
+
+    One that was resumed outside this service is not paused.
+    """
+    is_pending = desired != Desired.DELETED and generation != observed_generation
+    return is_pending or (desired in PAUSING and status != Status.RUNNING)
 
 
 def _deliverable(conversation_id: str) -> tuple[Any, Any]:

@@ -125,7 +125,7 @@ def list_running(session: Session, sandbox_id: str) -> list[str]:
 
 
 def continue_later(session: Session, sandbox: Sandbox, ids: Iterable[str]) -> None:
-    """Mark conversations of a sandbox to be continued at its next resume: a pause interrupts their agents.
+    """Mark conversations of a sandbox to be continued when it runs again: their agents are interrupted.
 
     Args:
         session: a transaction.

@@ -107,9 +107,9 @@ class SandboxServer:
     def interrupt_runs(self, url: str) -> None:
         """Interrupt the server's running agents, which would keep it from stopping in time: best effort.
 
-        Agents that a pause interrupts continue after the resume. The worker writes this before it interrupts them, so
-        none is lost if it dies in between. No error of the agent server is raised, and all requests have one timeout
-        together: a pause, a stop or a delete follows whatever the result.
+        Agents continue when the sandbox runs again, after a resume or in another container. The worker writes this
+        before it interrupts them, so none is lost if it dies in between. No error of the agent server is raised, and
+        all requests have one timeout together: a pause, a stop or a delete follows whatever the result.
 
         Raises:
             LeaseLost: another worker owns the sandbox.
@@ -141,7 +141,7 @@ class SandboxServer:
                 return conversation_queries.list_running(session, self._sandbox.id)
 
     def _continue_later(self, running: list[str]) -> None:
-        if running and self._sandbox.desired in PAUSING:
+        if running and self._sandbox.desired != Desired.DELETED:
             with self._context.database.transaction() as session:
                 conversation_queries.continue_later(session, self._sandbox, running)
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from shared.clock import after, now
-from shared.models import Sandbox
+from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
-from tests.factories import ApiUser
+from tests.factories import ApiUser, make_conversation
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenarios import another, change, deliver, row, running, set_desired
+from tests.worker.scenarios import another, change, deliver, row, running, server_of, set_desired
 from worker.context import WorkerContext
+from worker.conversations.refresh import refresh_conversation
 from worker.engine.protocol import ContainerState, NetworkEndpoint
 from worker.loops.resync import resync
 from worker.sandboxes.container_spec import container_name, is_outdated
@@ -48,6 +49,44 @@ def test_running_container_is_replaced_by_the_resync(
     resync(context)
     deliver(context)
     assert engine.verbs() == []
+
+
+def test_agents_continue_after_the_replacement(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, outdated_sandbox: str
+) -> None:
+    server = server_of(engine, outdated_sandbox)
+    for name, status in (("1", "running"), ("2", "paused")):
+        server.add(name * 32, execution_status=status)
+        sandbox = row(context, Sandbox, outdated_sandbox)
+        make_conversation(context.database, user, sandbox, id=name * 32, title_settled=True)
+    resync(context)
+    deliver(context)
+    assert_replaced(context, engine, outdated_sandbox)
+    assert [server.conversations[name * 32].execution_status for name in "12"] == ["running", "paused"]
+    assert not row(context, Conversation, "1" * 32).awaits_sandbox
+
+
+def test_agent_that_is_refreshed_during_the_replacement_continues_after_it(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, sandbox_id: str
+) -> None:
+    """The refresh continues the interrupted agent, whose server ends then."""
+    former = engine.containers[container_name(sandbox_id)]
+    former.is_published = True
+    sandbox = row(context, Sandbox, sandbox_id)
+    conversation = make_conversation(context.database, user, sandbox, title_settled=True)
+    agent = server_of(engine, sandbox_id).add(conversation.id, execution_status="running")
+
+    def refresh(_name: str) -> None:
+        change(context, Conversation, conversation.id, due_at=now())
+        refresh_conversation(another(context), conversation.id)
+        agent.interrupt()
+
+    engine.before["stop"] = refresh
+    resync(context)
+    deliver(context)
+    assert engine.containers[container_name(sandbox_id)] is not former
+    assert agent.execution_status == "running"
+    assert not row(context, Conversation, conversation.id).awaits_sandbox
 
 
 @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
