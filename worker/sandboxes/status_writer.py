@@ -254,8 +254,7 @@ class StatusWriter:
         waiting: list[Job] = []
         changes: list[BackoffChange] = []
         first = state.status == Status.RUNNING and self._sandbox.ready_at is None
-        is_rebooted = state.status == Status.RUNNING and self._sandbox.status == Status.STARTING and not first
-        waits = waiters.WAITING_FOR_BOOT if is_rebooted else waiters.WAITING
+        waits = waiters.WAITING_FOR_BOOT if self._is_rebooted(state) else waiters.WAITING
         with self._context.database.transaction() as session:
             moved = sandbox_status.set_status(
                 session, self._sandbox, state, observed_generation=generation, releases_lease=releases_lease
@@ -270,6 +269,12 @@ class StatusWriter:
         for change in changes:
             log.warning("node_backoff_changed", spec=self._sandbox.spec_id, **asdict(change))
         self._context.publisher.publish(*waiting)
+
+    def _is_rebooted(self, state: ObservedState) -> bool:
+        """Whether the agent server may have been booted again, by a worker or outside: a frozen one was not."""
+        row = self._sandbox
+        is_same = row.status == Status.RUNNING or row.pause_kind == PauseKind.FROZEN
+        return state.status == Status.RUNNING and row.ready_at is not None and not is_same
 
     def _measure_start(self) -> None:
         """Measure a start: as a whole, and by phase if this run executed all of it."""

@@ -105,6 +105,26 @@ def test_agent_that_runs_stays_running(
     assert row(context, Conversation, conversation.id).execution_status == "running"
 
 
+@pytest.mark.parametrize("desired", [Desired.RUNNING, Desired.STOPPED])
+def test_end_is_read_from_a_server_that_was_booted_outside(
+    context: WorkerContext, engine: FakeEngine, server: FakeAgentServer, conversation: Conversation, desired: Desired
+) -> None:
+    """The container ends, or is stopped, and an operator starts it at the engine."""
+    set_desired(context, conversation.sandbox_id, desired)
+    recheck(context, conversation.sandbox_id)
+    deliver(context)
+    kill(engine, conversation.sandbox_id)
+    recheck(context, conversation.sandbox_id)
+    deliver(context)
+    assert row(context, Sandbox, conversation.sandbox_id).status != Status.RUNNING
+    server.add(conversation.id, execution_status="finished")
+    engine.start(container_name(conversation.sandbox_id))
+    recheck(context, conversation.sandbox_id)
+    deliver(context)
+    assert row(context, Sandbox, conversation.sandbox_id).status == Status.RUNNING
+    assert row(context, Conversation, conversation.id).execution_status == "finished"
+
+
 @pytest.mark.parametrize("status", [403, 422])
 def test_server_that_refuses_changes_nothing(
     context: WorkerContext, engine: FakeEngine, server: FakeAgentServer, conversation: Conversation, status: int
