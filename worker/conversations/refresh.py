@@ -19,6 +19,7 @@ from shared.json_documents import clean_text
 from shared.leasing import leases, waiters
 from shared.models import Conversation
 from shared.queue.jobs import RefreshConversation
+from shared.sql import clock_steps
 from shared.states import Desired, Status
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import cancellable, timeout
@@ -165,7 +166,7 @@ def _update_title(context: WorkerContext, server: AgentServer, conversation: Con
     title = clean_text(known.get("title"), MAX_TITLE_LENGTH) if known else None
     if title:
         _write_title(context, conversation, title)
-    elif known is not None and now() < conversation.updated_at + MAX_TITLE_WAIT:
+    elif known is not None and now() - MAX_TITLE_WAIT < conversation.updated_at <= clock_steps.latest():
         raise Retry("no title yet", seconds=TITLE_SECONDS, counts=False)
 
 
