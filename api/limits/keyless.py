@@ -45,7 +45,8 @@ class KeylessLimits:
             await self._app(scope, receive, _adding_headers(standing, send))
 
     def _find_limit(self, scope: Scope) -> RateLimit | None:
-        path = scope.get("path", "")
+        # A route also matches its path with a newline behind it, as `$` in a regular expression does.
+        path = scope.get("path", "").removesuffix("\n")
         if path.startswith(WITH_KEY) and path not in self._keyless_paths:
             return None
         if scope["type"] != "http" or path in EXEMPT:

@@ -39,8 +39,11 @@ def make(context: Context) -> Iterator[Make]:
         ("rate_logins", "POST", "/oauth/device/verify", "login"),
         ("rate_device_starts", "POST", "/oauth/device/authorize", "device-start"),
         ("rate_device_polls", "POST", "/oauth/device/token", "device-poll"),
+        ("rate_logins", "POST", "/login%0A", "login"),
+        ("rate_device_starts", "POST", "/oauth/device/authorize%0A", "device-start"),
         ("rate_keyless", "GET", "/login", "keyless"),
         ("rate_keyless", "GET", "/api/v1/web-client/config", "keyless"),
+        ("rate_keyless", "GET", "/api/v1/web-client/config%0A", "keyless"),
         ("rate_keyless", "GET", "/nowhere", "keyless"),
     ],
 )
