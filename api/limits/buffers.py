@@ -40,6 +40,7 @@ class Share:
         self._limit, self._owner_id = limit, owner_id
         self._sizes = Counter[str]()
         self._exceeded = asyncio.Event()
+        self._is_released = False
 
     @property
     def is_exceeded(self) -> bool:
@@ -47,7 +48,9 @@ class Share:
         return self._exceeded.is_set()
 
     def note(self, place: str, size: int) -> None:
-        """Count `size` bytes at a place from now on."""
+        """Count `size` bytes at a place from now on; nothing after the release, when a client may still send."""
+        if self._is_released:
+            return
         growth = size - self._sizes[place]
         self._sizes[place] = size
         self._limit.held[self._owner_id] += growth
@@ -83,6 +86,7 @@ class Share:
 
     def release(self) -> None:
         """Stop counting the bytes of this websocket."""
+        self._is_released = True
         self._limit.held[self._owner_id] -= self._sizes.total()
         self._sizes.clear()
         if not self._limit.held[self._owner_id]:

@@ -22,6 +22,14 @@ def test_websocket_that_grows_beyond_the_limit_is_ended() -> None:
     assert not limit.held
 
 
+def test_closed_websocket_counts_nothing() -> None:
+    limit = BufferLimit(LIMIT)
+    with limit.share("alice") as share:
+        share.note("a", 1)
+    share.note("a", LIMIT)
+    assert not limit.held
+
+
 def test_small_websocket_is_not_ended_for_a_large_one() -> None:
     limit = BufferLimit(LIMIT)
     with limit.share("alice") as large, limit.share("alice") as small:

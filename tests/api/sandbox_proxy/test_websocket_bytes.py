@@ -131,9 +131,9 @@ def test_sandbox_that_does_not_read_keeps_a_limited_number_of_bytes(
                 thread.join(20)
 
 
-def test_page_of_replayed_events_counts_while_the_client_does_not_read_it(
-    serve: Serve, agent: Agent, running: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[BufferLimit]:
+    """The limits of the API processes that are started."""
     limits: list[BufferLimit] = []
 
     class Recorded(BufferLimit):
@@ -142,6 +142,41 @@ def test_page_of_replayed_events_counts_while_the_client_does_not_read_it(
             limits.append(self)
 
     monkeypatch.setattr("api.limits.process.BufferLimit", Recorded)
+    return limits
+
+
+def test_messages_that_a_closed_websocket_kept_do_not_count_for_later_ones(
+    serve: Serve, database: Database, user: ApiUser, limits: list[BufferLimit]
+) -> None:
+    """They did once the client's close arrived, because what was received was counted again."""
+    crowded = threading.Event()
+
+    def disconnect(connection: ServerConnection) -> None:
+        crowded.wait(60)
+        connection.socket.shutdown(socket.SHUT_RDWR)
+
+    def send(client: ClientConnection) -> None:
+        with suppress(ConnectionClosed):
+            while True:
+                client.send(MESSAGE)
+
+    with serve() as api, agent_server(database, user, disconnect) as leaving:
+        for _ in range(WEBSOCKETS):
+            crowded.clear()
+            with websocket(api, leaving, **key_of(leaving)) as client:
+                thread = threading.Thread(target=send, args=(client,))
+                thread.start()
+                assert eventually(lambda: limits[0].held.total() > 2.5 * len(MESSAGE))
+                crowded.set()
+                thread.join(60)
+        with agent_server(database, user, echo) as own, websocket(api, own, **key_of(own)) as later:
+            later.send(MESSAGE)
+            assert later.recv(timeout=20) == MESSAGE
+
+
+def test_page_of_replayed_events_counts_while_the_client_does_not_read_it(
+    serve: Serve, agent: Agent, running: Sandbox, monkeypatch: pytest.MonkeyPatch, limits: list[BufferLimit]
+) -> None:
     monkeypatch.setattr(event_replay, "STATE_TIMEOUT_SECONDS", 0.1)
     events = [{"id": str(number), "text": "x" * 100_000} for number in range(70)]
     monkeypatch.setattr(agent.server, "_page", lambda _query: {"items": events, "next_page_id": None})
