@@ -92,7 +92,13 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self.transport.close()
 
     def keepalive_timeout(self) -> None:
-        """Abort the connection if the client does not read either: it would stay open until the client reads."""
+        """Abort the connection if the client does not read either: it would stay open until the client reads.
+
+        While reading is paused, the client's answer can't be read. The next ping finds out if the client has left.
+        """
+        if self.read_paused or self._timer is not None or self._is_held:
+            self.send_keepalive_ping()
+            return
         super().keepalive_timeout()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -103,6 +109,14 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         if hasattr(self, "scope"):
             extensions: Any = self.scope["extensions"]
             extensions[KEY_LIMITS] = KeyLimits(self._hold, self._lift)
+
+    async def receive(self) -> Any:
+        """Return the next message. If reading was paused for it, the answer to a ping may come only now."""
+        was_paused = self.read_paused
+        message = await super().receive()
+        if was_paused:
+            self._extend_ping()
+        return message
 
     async def send(self, message: Any) -> None:
         """Send a message. After a close, read on: the client's close ends the connection."""
@@ -155,6 +169,12 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._parse(data)
         if not (self._timer or self.read_paused or self.transport.is_closing()):
             self.transport.resume_reading()
+            self._extend_ping()
+
+    def _extend_ping(self) -> None:
+        if self.pong_timer is not None:
+            self.pong_timer.cancel()
+            self.pong_timer = self.loop.call_later(self.ping_timeout or 0, self.keepalive_timeout)
 
     def _count_first(self, frame: Frame) -> None:
         self._frames += 1

@@ -6,6 +6,7 @@ The frames are written to the socket in one piece, as no library does.
 import asyncio
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from api.server import websockets
 from api.server.connections import MAX_AUTH_BYTES
-from api.server.websockets import MAX_AUTH_FRAMES, MAX_TINY_FRAGMENTS, find_key_limits
+from api.server.websockets import MAX_AUTH_FRAMES, MAX_TINY_FRAGMENTS, LimitedWebSocket, find_key_limits
 from tests.api.server.test_connections import LIMITED, address_of, application
 from tests.services.asgi import serving
 from tests.waiting import eventually
@@ -211,3 +212,26 @@ def test_client_that_ignores_pings_loses_its_connection() -> None:
     ):
         connection.sendall(HANDSHAKE + key)
         assert eventually(lambda: ended == ["websocket"])
+
+
+def test_ping_whose_answer_is_not_read_yet_closes_no_websocket() -> None:
+    """As while a sandbox is woken: the application reads no further message until it runs."""
+    timed_out = threading.Event()
+
+    class Observed(LimitedWebSocket):
+        def keepalive_timeout(self) -> None:
+            super().keepalive_timeout()
+            timed_out.set()
+
+    async def wake_and_echo(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        find_key_limits(scope).lift()
+        await send({"type": "websocket.accept"})
+        await asyncio.to_thread(timed_out.wait, 30)
+        await send({"type": "websocket.send", "text": (await receive())["text"]})
+        await receive()
+
+    own = LIMITED | {"ws": Observed, "ws_ping_interval": 0.05, "ws_ping_timeout": 0.2}
+    with serving(wake_and_echo, lifespan="off", **own) as url, connect(url.replace("http", "ws", 1)) as websocket:
+        websocket.send("said before it woke")
+        assert websocket.recv(timeout=30) == "said before it woke"
