@@ -84,6 +84,9 @@ DROPPED_FROM_RESPONSES = HOP_BY_HOP | {
 # A sandbox's response is not a page of this service: on this origin, it must not run scripts with the caller's rights.
 ADDED_TO_RESPONSES = [(b"content-security-policy", b"sandbox"), (b"x-content-type-options", b"nosniff")]
 
+# Control characters, with which this server would not send the response. HAProxy and h11 accept them.
+CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
 # Statuses of responses that have no content. A length that they name is that of another response, and this server would
 # wait for as many bytes (RFC 9110, section 8.6).
 WITHOUT_CONTENT = (204, 304)
@@ -119,7 +122,7 @@ def for_client(proxied: ProxyRequest, status: int, headers: Headers, origin: byt
     dropped = DROPPED_FROM_RESPONSES | {CONTENT_LENGTH} if status in WITHOUT_CONTENT else DROPPED_FROM_RESPONSES
     passed = []
     for name, value in _without(lower, dropped):
-        if name.startswith(CORS) or name.endswith(CACHE_CONTROL):
+        if name.startswith(CORS) or name.endswith(CACHE_CONTROL) or CONTROL.search(value):
             continue
         shown = relocate(proxied, value, origin) if name == b"location" else value
         if shown is not None:

@@ -120,6 +120,17 @@ def test_websocket_follows_no_redirect(api: httpx.Client, database: Database, us
     assert got == []
 
 
+@pytest.mark.parametrize("character", ["\x01", "\x1b", "\x7f"])
+def test_header_with_a_control_character_is_left_out(
+    api: httpx.Client, database: Database, user: ApiUser, character: str
+) -> None:
+    head = f"HTTP/1.1 200 OK\r\nX-Own: kept\r\nX-Other: a{character}b\r\nContent-Length: 2\r\n\r\n"
+    with hostile(database, user, f"{head}ok".encode()) as sandbox:
+        response = api.get(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox))
+    assert (response.status_code, response.text, response.headers["X-Own"]) == (200, "ok", "kept")
+    assert "X-Other" not in response.headers
+
+
 REDIRECTS = {
     "/a/b?c=%2Fd#e": "/a/b?c=%2Fd#e",
     "b": "/api/b",
