@@ -32,8 +32,10 @@ sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 
 # A higher status can't be sent (RFC 9110, section 15).
 MAX_STATUS = 599
+# While a sandbox does not read a body, its sender is not read either, and this server does not notice that it leaves.
+WRITE_SECONDS = 300.0
 # A response has no timeout: the caller decides how long to wait for a command.
-TIMEOUT = {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}
+TIMEOUT = {"connect": CONNECT_SECONDS, "read": None, "write": WRITE_SECONDS, "pool": None}
 
 
 class HttpProxy:
@@ -105,7 +107,8 @@ class HttpProxy:
             unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             # The door may have refused the request after its body, which can be read only once.
             if not (proxied.is_repeatable or (unsent and not body.is_begun)):
-                what = describe_failure(error) if unsent else "its agent server closed the connection"
+                is_open = unsent or isinstance(error, httpx.WriteTimeout)
+                what = describe_failure(error) if is_open else "its agent server closed the connection"
                 raise AgentServerUnreachable(f"sandbox {sandbox.id}: {what}") from None
         # The sandbox may just have been paused, or have a new address: read it and retry.
         sandbox = await self._ensure_running(proxied, await self._access.check(proxied))

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from api.sandbox_proxy import http
 from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.sandbox_proxy.doubles import Agent, Serve, key_of
@@ -16,6 +17,8 @@ from tests.factories import ApiUser, make_sandbox, session_key_of
 from tests.waiting import eventually
 
 LIMIT = 3
+# A request holds a place of its user, and of all users.
+MAX_WRITE_SECONDS = 600.0
 WAYS = ("session key", "owner's key", "cloud-proxy")
 
 
@@ -74,6 +77,22 @@ def test_open_requests_of_one_user_have_a_limit(
             assert send(api, theirs, other_user, way) != 429
         # Clients that have disconnected hold nothing.
         assert eventually(lambda: send(api, own, user, way) != 429)
+
+
+def test_body_that_a_sandbox_does_not_read_ends_although_its_sender_has_left(
+    serve: Serve, running: Sandbox, user: ApiUser, silent: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 0 < (http.TIMEOUT["write"] or 0) <= MAX_WRITE_SECONDS
+    monkeypatch.setitem(http.TIMEOUT, "write", 0.2)
+    head = f"POST /sandbox/{silent.sandbox.id}/x HTTP/1.1\r\nHost: a\r\nContent-Length: {10**9}\r\n"
+    with serve(user_proxied=1) as api:
+        with socket.create_connection((api.base_url.host, api.base_url.port or 80), timeout=0.1) as client:
+            client.sendall(f"{head}X-Session-API-Key: {session_key_of(silent.sandbox)}\r\n\r\n".encode())
+            silent.accepted.append(silent.listener.accept()[0])
+            with suppress(OSError):  # the buffers between both are full, or the request has ended already
+                while True:
+                    client.send(b"x" * 65_536)
+        assert eventually(lambda: send(api, running, user) == 200, deadline_seconds=30)
 
 
 def test_open_requests_of_all_users_have_a_limit(
