@@ -14,7 +14,7 @@ from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api.server.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, ConnectionLimits
-from api.server.read_deadlines import ReadDeadline
+from api.server.read_deadlines import ReadDeadline, run_after_reading
 from api.server.slow_connections import SlowConnections
 from api.server.timeouts import BODY_TIMEOUT, CROWDED, HEAD_TIMEOUT, timeout_response
 
@@ -46,6 +46,8 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
     _in_body = False
     # All further data is discarded: the connection ends with the responses to earlier requests.
     _is_ending = False
+    # The request that the application serves, or the last one; others may wait behind it.
+    _running: RequestResponseCycle | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -60,8 +62,12 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the running request, too: uvicorn tells the newest one only, which may wait behind it."""
         self._forget()
         super().connection_lost(exc)
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         """Parse the data; reject a head or trailers that are too large; watch a body whose end has not come yet."""
@@ -141,6 +147,9 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self.slow.remove(self)
         self.app = service_unavailable if self._is_over() else self.config.loaded_app
         super().on_headers_complete()
+        if len(self.pipeline) < MAX_PIPELINED:
+            # uvicorn pauses reading behind a running request, and would not notice that its client disconnects.
+            self.flow.resume_reading()
         self._in_head, self._in_body = False, True
         self._head_bytes = self._body_bytes = self._checked_bytes = 0
         self._body_began = self.loop.time()
@@ -215,7 +224,8 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
             self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        super()._start_asgi_task(cycle, partial(_run_after_reading, cycle, app) if self.flow.write_paused else app)
+        self._running = cycle
+        super()._start_asgi_task(cycle, partial(run_after_reading, cycle, app) if self.flow.write_paused else app)
 
     def _can_respond(self) -> bool:
         if self._in_body:
@@ -282,15 +292,6 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self._end_body_check()
         self.cancel_read_deadline()
         self.slow.remove(self)
-
-
-async def _run_after_reading(cycle: RequestResponseCycle, app: Any, *arguments: Any) -> None:
-    """Run a request once its client has read the previous response: the connection would keep both in memory."""
-    await cycle.flow.drain()
-    if cycle.transport.is_closing():
-        cycle.disconnected = True  # uvicorn notes this for the newest request only, and would report a missing response
-    else:
-        await app(*arguments)
 
 
 def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -2,6 +2,9 @@
 
 import asyncio
 import math
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from api.server.limits import ConnectionLimits
 
@@ -77,3 +80,12 @@ class ReadDeadline(asyncio.Protocol):
             self.start_read_deadline()
         else:
             self.cancel_read_deadline()
+
+
+async def run_after_reading(cycle: RequestResponseCycle, app: Any, *arguments: Any) -> None:
+    """Run a request once its client has read the previous response: the connection would keep both in memory."""
+    await cycle.flow.drain()
+    if cycle.transport.is_closing():
+        cycle.disconnected = True  # uvicorn notes this for the newest request only, and would report a missing response
+    else:
+        await app(*arguments)
