@@ -124,8 +124,8 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
             return
         if len(self.headers) >= MAX_HEADERS:
             raise ValueError("too many headers")
-        # As uvicorn does, without another call for each header.
-        name = name.lower()
+        # As uvicorn does, without another call for each header. The parser leaves the whitespace behind a value.
+        name, value = name.lower(), value.rstrip(b" \t")
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))

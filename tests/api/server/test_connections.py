@@ -77,3 +77,14 @@ def test_request_in_pieces_gets_a_response_and_so_does_the_next(address: tuple[s
             for piece in (REQUEST[:10], REQUEST[10:]):
                 connection.sendall(piece)
             assert connection.recv(65_536).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_whitespace_around_a_header_s_value_is_no_part_of_it() -> None:
+    async def echo(scope: Any, _receive: Any, send: Any) -> None:
+        value = dict(scope["headers"])[b"x-own"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
+        await send({"type": "http.response.body", "body": b"<%s>" % value})
+
+    with serving(echo, lifespan="off", **LIMITED) as url, socket.create_connection(address_of(url)) as connection:
+        connection.sendall(REQUEST[:-2] + b"X-Own: \t a b \t \r\n\r\n")
+        assert b"<a b>" in answer_of(connection)
