@@ -27,7 +27,11 @@ class FairThreads:
         loop = asyncio.get_running_loop()
         slot = asyncio.Semaphore() if caller_id is None else self._slots.of(caller_id)
         await slot.acquire()
-        future = self._threads.submit(work, *arguments)
+        try:
+            future = self._threads.submit(work, *arguments)
+        except RuntimeError:  # no thread can be started: only this call fails
+            slot.release()
+            raise
 
         def release(_: object) -> None:
             with suppress(RuntimeError):  # the loop has ended

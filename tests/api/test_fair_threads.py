@@ -48,6 +48,24 @@ def test_error_is_passed_on_and_the_next_work_runs() -> None:
     assert asyncio.run(fail(FairThreads(1, "test"))) == 1
 
 
+def test_work_that_gets_no_thread_blocks_none_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = FairThreads(1, "test")
+
+    def fail_once(*_: object) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("can't start new thread")
+
+    async def run() -> int:
+        monkeypatch.setattr(threads._threads, "submit", fail_once)
+        failing = asyncio.create_task(threads.run("alice", int, "1"))
+        following = asyncio.create_task(threads.run("alice", int, "2"))
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await failing
+        return await asyncio.wait_for(following, 30)
+
+    assert asyncio.run(run()) == 2
+
+
 def test_large_bodies_of_one_caller_do_not_delay_others() -> None:
     released = Event()
 
