@@ -20,7 +20,7 @@ from api.sandbox_proxy.request import ProxyRequest
 from api.sandbox_proxy.wake import Waker
 from shared.agent_server.door import split_url
 from shared.agent_server.errors import AgentServerUnreachable
-from shared.agent_server.limits import CONNECT_SECONDS
+from shared.agent_server.limits import CONNECT_SECONDS, WRITE_SECONDS
 from shared.errors import WorkspaceError
 from shared.observability import failpoints
 from shared.sandboxes.access import SandboxAccess
@@ -32,8 +32,6 @@ sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 
 # A higher status can't be sent (RFC 9110, section 15).
 MAX_STATUS = 599
-# While a sandbox does not read a body, its sender is not read either, and this server does not notice that it leaves.
-WRITE_SECONDS = 300.0
 # A response has no timeout: the caller decides how long to wait for a command.
 TIMEOUT = {"connect": CONNECT_SECONDS, "read": None, "write": WRITE_SECONDS, "pool": None}
 

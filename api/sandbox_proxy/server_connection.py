@@ -1,12 +1,14 @@
 """A websocket's connection to a sandbox: it follows no redirect, and reports how many bytes it keeps in memory."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 
-from shared.agent_server.limits import KEEPALIVE
+from shared.agent_server.errors import AgentServerUnreachable
+from shared.agent_server.limits import KEEPALIVE, WRITE_SECONDS
 
 # The memory of a received frame, besides its content.
 FRAME_BYTES = 200
@@ -53,6 +55,27 @@ class CountedConnection(ClientConnection):
         if not self.recv_messages.frames:
             self._count_bytes()
         return message
+
+    async def send_in_time(self, message: str | bytes) -> None:
+        """Send a message.
+
+        Raises:
+            AgentServerUnreachable: the sandbox has not read enough for that within `WRITE_SECONDS`.
+        """
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await self.send(message)
+        except TimeoutError:
+            raise AgentServerUnreachable("the sandbox does not read what it is sent") from None
+
+    async def close(self, code: int = CloseCode.NORMAL_CLOSURE, reason: str = "") -> None:
+        """Close the connection in time. The library waits without limit until the other side reads."""
+        try:
+            async with asyncio.timeout(self.close_timeout):
+                await super().close(code, reason)
+        except TimeoutError:
+            self.transport.abort()
+            await self.wait_closed()
 
     def _count_bytes(self) -> None:
         if self._report is None:

@@ -238,7 +238,7 @@ class WebSocketProxy:
                 with client.share.hold("to the sandbox", frame):
                     await wake.call()
                     with failpoints.around("agent_server.send_frame"):
-                        await server.send(frame)
+                        await server.send_in_time(frame)
         except ConnectionClosed:
             return _closed(server)
 

@@ -12,6 +12,9 @@ from contextvars import ContextVar
 import httpcore
 
 CONNECT_SECONDS = 5.0
+# The proxy's timeout for a piece of a body, and for a message. While a sandbox does not read them, their sender is not
+# read either, and the API does not notice that it leaves.
+WRITE_SECONDS = 300.0
 # An agent server closes a connection that was idle for 5 s. A request must not be sent at that moment.
 KEEPALIVE_SECONDS = 4.0
 # A machine that loses its power or its network ends no connection. TCP finds that out within this time, of which the

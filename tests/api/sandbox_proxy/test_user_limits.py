@@ -1,15 +1,20 @@
 """Limits of websockets."""
 
 import json
+import threading
+from contextlib import suppress
 
 import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection
 
+from shared.db.database import Database
 from shared.models import Sandbox
-from tests.api.sandbox_proxy.doubles import Serve
-from tests.api.sandbox_proxy.test_websocket import EVENTS, socket
-from tests.factories import session_key_of
+from tests.api.sandbox_proxy.doubles import Serve, key_of
+from tests.api.sandbox_proxy.test_websocket import EVENTS, close_of, socket
+from tests.api.sandbox_proxy.test_websocket_bytes import MESSAGE, agent_server
+from tests.factories import ApiUser, session_key_of
 
 
 def test_websocket_over_the_limit_is_closed(serve: Serve, running: Sandbox) -> None:
@@ -42,3 +47,30 @@ def test_websocket_without_a_key_over_the_limit_is_closed(
         with socket(api, running, EVENTS) as third:
             third.send(json.dumps({"type": "auth", "session_api_key": key}))
             assert third.recv(timeout=20)
+
+
+def test_websocket_whose_sandbox_reads_nothing_is_closed(
+    api: httpx.Client, database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would notice that its client leaves, and it would count for its user for ever."""
+    monkeypatch.setattr("api.sandbox_proxy.server_connection.WRITE_SECONDS", 0.2, raising=False)
+    monkeypatch.setattr("api.sandbox_proxy.websocket.CLOSE_SECONDS", 0.2)
+    released = threading.Event()
+
+    def hang(_connection: ServerConnection) -> None:
+        released.wait(60)
+
+    with agent_server(database, user, hang) as silent, socket(api, silent, **key_of(silent)) as client:
+
+        def flood() -> None:
+            with suppress(ConnectionClosed):
+                while True:
+                    client.send(MESSAGE)
+
+        thread = threading.Thread(target=flood)
+        thread.start()
+        try:
+            assert close_of(client)[0] == 1014
+        finally:
+            released.set()
+            thread.join(30)
