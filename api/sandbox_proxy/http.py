@@ -64,20 +64,33 @@ class HttpProxy:
     async def _serve(self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody", send: Send) -> None:
         sandbox = await self._ensure_running(proxied, sandbox)
         with self._activity.during(sandbox):
-            response, origin = await self._send_with_retry(proxied, sandbox, body)
-            try:
-                if response.status_code > MAX_STATUS:
-                    raise AgentServerUnreachable(f"sandbox {sandbox.id}: its agent server sends an invalid status")
-                rate = self._chunk_rates.find(sandbox.id)
-                await self._while_allowed(proxied, _pass_on(proxied, response, origin, send, rate))
-            except httpx.TransportError as error:
-                # The response has begun: the proxy can only end it early.
-                log.warning("response_interrupted", sandbox=sandbox.id, error=type(error).__name__)
-            finally:
-                await response.aclose()
+            begun = asyncio.Event()
+            await self._while_allowed(proxied, self._exchange(proxied, sandbox, body, send, begun), begun)
 
-    async def _while_allowed(self, proxied: ProxyRequest, work: Coroutine[Any, Any, None]) -> None:
-        """Pass a response on until it is complete, or until the user's key gives no access any more."""
+    async def _exchange(
+        self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody", send: Send, begun: asyncio.Event
+    ) -> None:
+        """Send a request, and pass its response on; set `begun` when that begins."""
+        response, origin = await self._send_with_retry(proxied, sandbox, body)
+        try:
+            if response.status_code > MAX_STATUS:
+                raise AgentServerUnreachable(f"sandbox {sandbox.id}: its agent server sends an invalid status")
+            begun.set()
+            await _pass_on(proxied, response, origin, send, self._chunk_rates.find(sandbox.id))
+        except httpx.TransportError as error:
+            # The response has begun: the proxy can only end it early.
+            log.warning("response_interrupted", sandbox=sandbox.id, error=type(error).__name__)
+        finally:
+            await response.aclose()
+
+    async def _while_allowed(
+        self, proxied: ProxyRequest, work: Coroutine[Any, Any, None], begun: asyncio.Event
+    ) -> None:
+        """Run `work` until it is done, or until the user's key gives no access any more.
+
+        Raises:
+            WorkspaceError: the response has not begun.
+        """
         if proxied.session_key:
             await work
             return
@@ -86,6 +99,8 @@ class HttpProxy:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             await next(task for task in tasks if task.done())
         except WorkspaceError as error:
+            if not begun.is_set():
+                raise
             log.warning("response_interrupted", sandbox=proxied.sandbox_id, error=type(error).__name__)
         finally:
             for task in tasks:

@@ -1,4 +1,6 @@
-"""A response that has begun ends when the user's key of its request is revoked."""
+"""A request ends when the user's key that it was sent with is revoked, before its response begins or after that."""
+
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -27,6 +29,21 @@ def test_stream_ends_with_its_key(
         with pytest.raises(httpx.RemoteProtocolError):
             next(pieces)
     assert eventually(lambda: agent.server.left == 1)
+
+
+def test_request_ends_with_its_key_before_its_response_begins(
+    api: httpx.Client, database: Database, user: ApiUser, running: Sandbox, agent: Agent
+) -> None:
+    agent.server.hangs = True
+    with ThreadPoolExecutor(1) as thread:
+        path = f"/sandbox/{running.id}/api/conversations/{'0' * 32}/events/search"
+        request = thread.submit(api.get, path, headers=user.headers, timeout=60)
+        try:
+            assert eventually(lambda: agent.server.got)
+            revoke(database, user)
+            assert request.result(30).status_code == 401
+        finally:
+            agent.server.hangs = False
 
 
 def test_stream_continues_while_the_store_does_not_respond(
