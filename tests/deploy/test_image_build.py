@@ -59,7 +59,7 @@ def test_stopped_engine_is_named_before_anything_is_built(machine: Machine) -> N
     machine.stop_engine()
     address = "unix:///run/user/1000/docker.sock"
     done = build(machine, AW_DOCKER_HOST=address)
-    assert (done.status, done.said, done.entry) == (1, "", "no-docker-engine-answers")
+    assert (done.status, done.said, done.entry) == (1, "", "no-docker-engine-responds")
     assert done.complaint == f"\nNo Docker Engine responds at {address}, or alice may not use it.\n"
     assert machine.calls("debootstrap", "apt-get") == []
 

@@ -15,6 +15,13 @@ from tests.services.directories import REPOSITORY
 PAGE = read_page("operate/troubleshooting.md")
 PARTS = ("meaning", "cause", "check", "fix", "data")
 SECTIONS = ("Reasons of sandboxes", "Reasons of warm sandboxes", "Reasons of start tasks", "Reasons of conversations")
+# The entries that errors name: in scripts the second argument of `die`, or a constant; in Python the argument of `more`
+# or the second one of `ServiceError`, or a constant.
+NAMED = re.compile(
+    r"""\bdie "[^"]*" ([a-z]\S+)|^readonly (?:ENTRY|FAILED|OLD_PYTHON)=(\S+)"""
+    r"""|\bmore\(["']([^"'{]+)["']|\bServiceError\([^()]*, "([a-z-]+)"|^ENTRY = "(.+)"$""",
+    re.MULTILINE,
+)
 # Reasons that are not those of a sandbox or a start task.
 OF_CONVERSATIONS = ("model_silent", "conversation_lost", "events_refused")
 
@@ -52,6 +59,14 @@ def test_explanation_leads_to_its_place_in_the_page() -> None:
 def test_every_start_up_error_leads_to_its_entry() -> None:
     code = "\n".join(path.read_text() for path in sources())
     assert [entry.name for entry in entries_of("Start-up errors") if entry.name not in code] == []
+
+
+def test_every_entry_that_an_error_names_exists() -> None:
+    """A script prints the entry's place in the page, and the program a command that prints the entry."""
+    code = "\n".join(path.read_text() for path in sources())
+    named = {name for groups in NAMED.findall(code) for name in groups if name}
+    assert len(named) > 15
+    assert named - set(explanations()) == set()
 
 
 def test_every_reason_is_in_the_reference() -> None:
