@@ -27,6 +27,9 @@ SHARED = (
     "door_ca",
     # Otherwise a node builds the image of the default, which no spec names.
     "default_sandbox_image",
+    # The pages that agent servers accept requests from.
+    "web_url",
+    "cors_origins",
 )
 REQUIRED = ("AW_DATABASE_URL", "AW_REDIS_URL", "AW_SECRET_KEYS", "AW_SANDBOX_API_URL")
 NAMES = {*REQUIRED, *(f"AW_{name.upper()}" for name in SHARED)}
@@ -77,6 +80,7 @@ def write_invitation(settings: Settings) -> str:
     _require_reachable("AW_SANDBOX_API_URL", api, "the API listens on this machine only")
     found = {f"AW_{name.upper()}": getattr(settings, name) for name in SHARED if name in settings.model_fields_set}
     found |= {"AW_SECRET_KEYS": ",".join(settings.vault_keys), "AW_SANDBOX_API_URL": api}
+    found["AW_WEB_URL"] = settings.public_url  # by default from AW_HOST, which differs on each machine
     return _as_text({name: str(value) for name, value in found.items() if value is not None})
 
 

@@ -40,7 +40,9 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
 
 def test_invitation_is_read_as_it_was_written() -> None:
     found = read_invitation(write_invitation(settings(sandbox_addresses="10.99.0.0/24", door_ca="/etc/ca.pem")))
-    expected = {f"AW_{name.upper()}": value for name, value in REACHABLE.items()}
+    expected = {f"AW_{name.upper()}": value for name, value in REACHABLE.items()} | {
+        "AW_WEB_URL": "http://10.77.0.1:3000"
+    }
     assert found == expected | {"AW_SANDBOX_ADDRESSES": "10.99.0.0/24", "AW_DOOR_CA": "/etc/ca.pem"}
 
 
@@ -48,6 +50,19 @@ def test_default_image_of_the_service_is_in_the_invitation_if_it_is_set() -> Non
     found = read_invitation(write_invitation(settings(default_sandbox_image="registry.test/agent:1")))
     assert found["AW_DEFAULT_SANDBOX_IMAGE"] == "registry.test/agent:1"
     assert "AW_DEFAULT_SANDBOX_IMAGE" not in read_invitation(write_invitation(settings()))
+
+
+@pytest.mark.parametrize("web_url", ["", "https://agents.example.com"])
+def test_agent_servers_of_a_node_that_joins_accept_the_pages_of_the_service(
+    web_url: str, cli: Cli, joined: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers pass these settings on to agent servers."""
+    first = settings(web_url=web_url, cors_origins="https://page.example,https://other.example/")
+    monkeypatch.setattr("sys.stdin", io.StringIO(write_invitation(first)))
+    assert cli("nodes", "join", "10.77.0.2").status == 0
+    own = Settings()
+    assert (own.public_url, own.cors_origin_list) == (first.public_url, first.cors_origin_list)
+    assert len(joined) == 1
 
 
 def test_empty_setting_is_not_in_the_invitation() -> None:
