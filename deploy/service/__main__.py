@@ -22,6 +22,8 @@ def run(arguments: list[str]) -> None:
         sys.exit(str(error))
     except ValidationError as error:
         sys.exit(f"wrong settings, nothing was started: {error_text(error, NAME)}")
+    except OSError as error:  # such as a full disk, or a folder of another user
+        sys.exit(f"the service cannot start: {error_text(error, NAME)}")
 
 
 def _leave(number: int, _frame: object) -> None:

@@ -149,3 +149,5 @@ if __name__ == "__main__":
         sys.exit(f"wrong settings, nothing was restarted: {error_text(error, NAME)}")
     except Fault as fault:
         sys.exit(f"not restarted: {fault.faultString}; see the service's output")
+    except OSError as error:  # such as another user's service
+        sys.exit(f"not restarted: {error_text(error, NAME)}")

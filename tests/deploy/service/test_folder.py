@@ -55,6 +55,16 @@ def test_start_with_a_wrong_setting_names_its_variable(folder: Path) -> None:
     assert (text.count("\n"), "hush" in text, (folder / "var").exists()) == (1, False, False)
 
 
+@pytest.mark.parametrize("module", ["deploy.service", "deploy.service.restart"])
+def test_folder_that_cannot_be_used_is_one_line(folder: Path, module: str) -> None:
+    """Also for root, who may enter every folder: the name is too long."""
+    name = "n" * 300
+    process, log = start(folder, "-m", module, AW_VAR_DIR=str(folder / name), PYTHONPATH=str(REPOSITORY))
+    assert process.wait(60) == 1
+    text = log.read_text()
+    assert (text.count("\n"), name in text, "Traceback" in text) == (1, True, False)
+
+
 def test_folder_is_free_after_the_service_has_ended(tmp_path: Path) -> None:
     settings = Settings(var_dir=tmp_path / "var")
     for _ in range(2):
