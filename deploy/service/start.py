@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deploy.service.configuration import write_configuration
 from deploy.service.errors import ServiceError
-from deploy.service.folder import hold_folder
+from deploy.service.folder import hold_folder, refuse_long_path
 from deploy.service.owners import assign_files, has_own_users
 from deploy.service.ports import refuse_taken_ports
 from deploy.service.processes import find_procfile, read_processes
@@ -28,8 +28,8 @@ def main(arguments: list[str]) -> None:
         arguments: numbers of processes, such as `web=2`; the default is 1.
 
     Raises:
-        ServiceError: the arguments are invalid, another service runs in this folder, a port is in use, or a
-            preparation command failed, whose output names the cause.
+        ServiceError: the arguments are invalid, the var directory's path is too long, another service runs in this
+            folder, a port is in use, or a preparation command failed, whose output names the cause.
     """
     settings = Settings()
     own_users = has_own_users(settings)
@@ -40,6 +40,7 @@ def main(arguments: list[str]) -> None:
         engine_filter=own_users,
         network_isolation=settings.network_isolation,
     )
+    refuse_long_path(settings)
     with hold_folder(settings):
         refuse_taken_ports(settings, processes)
         # Commands of the Procfile and of `prepare` come from this Python environment.

@@ -65,6 +65,18 @@ def test_folder_that_cannot_be_used_is_one_line(folder: Path, module: str) -> No
     assert (text.count("\n"), name in text, "Traceback" in text) == (1, True, False)
 
 
+def test_path_that_is_too_long_for_a_socket_is_refused(folder: Path) -> None:
+    """The supervisor's own error would not say what to do."""
+    var = folder / ("v" * max(1, 90 - len(str(folder))))
+    (folder / "Procfile").write_text((REPOSITORY / "Procfile").read_text())
+    process, log = start(folder, "-m", "deploy.service", AW_VAR_DIR=str(var), PYTHONPATH=str(REPOSITORY))
+    assert process.wait(60) == 1
+    [line] = log.read_text().splitlines()
+    assert "set AW_VAR_DIR to a shorter path" in line
+    assert "explain the-path-is-too-long-for-a-socket" in line
+    assert not var.exists()
+
+
 def test_folder_is_free_after_the_service_has_ended(tmp_path: Path) -> None:
     settings = Settings(var_dir=tmp_path / "var")
     for _ in range(2):
