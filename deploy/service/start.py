@@ -49,8 +49,8 @@ def main(arguments: list[str]) -> None:
         prepare(settings, needs_image="worker" in names)
         if "web" in names:
             hold_sockets(settings)
-        if "flower" in names:
-            os.environ.setdefault("AW_REMOTE_CONTROL", "1")  # of the workers, by which Flower reads their details
+        if "flower" in names and "remote_control" not in WorkerSettings().model_fields_set:
+            os.environ["AW_REMOTE_CONTROL"] = "1"  # of the workers, by which Flower reads their details
         if own_users:
             assign_files(settings)
         supervise(write_configuration(processes, settings.var_dir, own_users=own_users))
