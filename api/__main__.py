@@ -15,7 +15,7 @@ from api.server.sockets import BACKLOG, get_sockets
 from shared import descriptors
 from shared.db import unfinished_restore
 from shared.db.database_clock import start_clock_sync
-from shared.errors import Conflict
+from shared.errors import Conflict, Invalid
 from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
 from shared.observability.metrics import configure_instruments
@@ -34,10 +34,10 @@ def main() -> None:
     configure_logs(settings, "web")
     configure_instruments(settings)
     configure_traces(settings.traces_url, "agent-workspace-api")
-    context = make_context(settings)
     try:
+        context = make_context(settings)
         unfinished_restore.require_finished(context.database)
-    except Conflict as error:
+    except (Conflict, Invalid) as error:
         raise SystemExit(f"web: {error}") from None
     start_clock_sync(context.database)  # before the first request, which may write times
     max_connections = fit_connections(settings.max_connections, descriptors.raise_limit())

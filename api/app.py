@@ -64,8 +64,8 @@ from api.web.admin import pages as admin_pages
 from api.web.admin.rendering import ASSETS
 from api.web.canvas import Canvas
 from shared import __version__
+from shared.backup.keys import read_vault
 from shared.changes.notifier import ChangeNotifier
-from shared.crypto import Vault
 from shared.db.database import Database
 from shared.queue.broker import Publisher, make_app
 from shared.settings import Settings
@@ -194,7 +194,7 @@ def make_context(settings: Settings) -> Context:
     return Context(
         settings=settings,
         database=database,
-        vault=Vault(settings.vault_keys),
+        vault=read_vault(settings),
         publisher=Publisher(make_app(settings)),
         waiter=CompletionWaiter(database),
         streams=Streams(database),

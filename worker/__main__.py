@@ -18,13 +18,14 @@ from celery import Celery
 
 from shared import clock, descriptors
 from shared.agent_server.door import open_access
+from shared.backup.keys import read_vault
 from shared.changes.notifier import ChangeNotifier
 from shared.crypto import Vault
 from shared.db import unfinished_restore
 from shared.db.database import Database
 from shared.db.database_clock import keep_clock_synced, sync_clock
 from shared.db.waiting import await_schema
-from shared.errors import Conflict, Unavailable
+from shared.errors import Conflict, Invalid, Unavailable
 from shared.nodes import registry as node_registry
 from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
@@ -85,7 +86,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*superuser privileges")
     try:
         context = make_context(shared, settings, app)
-    except (Conflict, Unavailable) as error:  # a restore is not finished, or the database does not respond
+    except (Conflict, Invalid, Unavailable) as error:  # a restore is not finished, no secret key, or no database
         raise SystemExit(f"worker: {error}") from None
     if os.geteuid() == 0:  # otherwise the engine filter raises them
         kernel_limits.raise_low()
@@ -155,7 +156,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         installation = node_registry.installation_id(session)
     engine = DiskEngine(settings.docker_host, installation, settings.engine_data_dir)
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-    vault = Vault(shared.vault_keys)
+    vault = read_vault(shared)
     network = make_network(shared, settings, installation, database, vault, engine)
     return WorkerContext(
         shared=shared,

@@ -21,7 +21,8 @@ from deploy.door.name_servers import find_family, find_name_servers
 from deploy.door.network import SandboxSubnet, find_network
 from deploy.service.programs import PATH, as_user, become, in_memory
 from shared.agent_server.door import PURPOSE
-from shared.crypto import Vault
+from shared.backup.keys import read_vault
+from shared.errors import Invalid
 from shared.settings import Settings
 from worker.settings import WorkerSettings
 
@@ -36,6 +37,8 @@ def main() -> None:
         door = prepare(Settings(), WorkerSettings())
     except (OSError, ValueError) as error:
         sys.exit(f"door: AW_NODE_ADDRESS, AW_DOOR_PORT or AW_SANDBOX_ADDRESSES can't be used: {error}")
+    except Invalid as error:
+        sys.exit(f"door: {error}")
     for descriptor in door.descriptors:
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - a positional-only parameter
     become([*_identity(), *door.command])
@@ -56,10 +59,10 @@ def prepare(shared: Settings, settings: WorkerSettings) -> PreparedDoor:
     Raises:
         OSError: an address is taken, or not one of this machine.
         ValueError: a setting is not an address.
+        Invalid: there is no secret key, or one is malformed.
     """
-    network = find_network(shared)
+    network, tokens = find_network(shared), read_vault(shared).derive_all(PURPOSE)
     sockets = open_sockets(settings, network)
-    tokens = Vault(shared.vault_keys).derive_all(PURPOSE)
     inner, outer = (opened.fileno() for opened in sockets)
     certificate = settings.door_certificate and str(Path(settings.door_certificate).absolute())
     host = urlsplit(shared.api_url).hostname or ""

@@ -25,8 +25,10 @@ from deploy.service.health import local_url
 from deploy.service.owners import assign_files, has_assigned_files
 from deploy.service.ports import is_open
 from deploy.service.processes import find_procfile, list_names
+from shared.backup.keys import read_vault
 from shared.cli.exits import error_text
 from shared.cli.output import NAME
+from shared.errors import Invalid
 from shared.settings import Settings
 from worker.settings import WorkerSettings
 
@@ -43,9 +45,12 @@ def main(names: Sequence[str]) -> None:
         ServiceError: no service runs, it has no process of a name, it does not listen on the API's addresses, or a
             process does not work after its restart. The processes after it were not restarted, and keep running.
         ValidationError: a setting is wrong. No process was stopped.
+        Invalid: there is no secret key, or one is malformed. No process was stopped.
     """
     console, settings = Console(highlight=False), Settings()
-    WorkerSettings()  # a stopped worker would not start with a wrong one
+    # A stopped process would not start with a wrong setting.
+    WorkerSettings()
+    read_vault(settings)
     if has_assigned_files(settings):
         assign_files(settings)  # what a migration has added
     with _supervisor(control_socket(settings.var_dir)) as supervisor:
@@ -145,7 +150,7 @@ if __name__ == "__main__":
         main(sys.argv[1:])
     except ServiceError as error:
         sys.exit(str(error))
-    except ValidationError as error:
+    except (ValidationError, Invalid) as error:
         sys.exit(f"wrong settings, nothing was restarted: {error_text(error, NAME)}")
     except Fault as fault:
         sys.exit(f"not restarted: {fault.faultString}; see the service's output")

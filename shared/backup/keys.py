@@ -51,6 +51,19 @@ def split(text: str) -> list[str]:
     return [key.strip() for key in text.replace("\n", ",").split(",") if key.strip()]
 
 
+def read_vault(settings: Settings) -> Vault:
+    """The vault of an installation, for a process that does not work without it.
+
+    Raises:
+        Invalid: the secret key is missing, malformed, or another user's.
+    """
+    place = place_of(settings)
+    try:
+        return open_vault(settings.vault_keys, place)
+    except OSError as error:
+        raise Invalid(f"no secret key in {place}: {error.strerror} {more('the-secret-key-is-gone')}") from None
+
+
 def open_vault(secret_keys: Sequence[str], place: str) -> Vault:
     """The vault of these secret keys.
 

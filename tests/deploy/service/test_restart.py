@@ -15,6 +15,8 @@ from pydantic import ValidationError
 
 from deploy.service import restart
 from deploy.service.errors import ServiceError
+from shared.crypto import new_secret_key
+from shared.errors import Invalid
 from shared.settings import Settings
 
 LONG = 1000.0
@@ -84,6 +86,7 @@ class LateWorkers:
 @pytest.fixture
 def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LateWorkers]:
     monkeypatch.setenv("AW_VAR_DIR", str(tmp_path))
+    (tmp_path / "secret.key").write_text(new_secret_key())
     found = LateWorkers(Settings())
     monkeypatch.setattr(restart, "_supervisor", lambda _socket: nullcontext(found))
     yield found
@@ -118,6 +121,17 @@ def test_wrong_setting_of_a_worker_stops_no_process(supervisor: LateWorkers, mon
     monkeypatch.setenv("AW_CONCURRENCY", "many")
     with pytest.raises(ValidationError, match="concurrency"):
         restart.main([])
+    assert supervisor.stopped == []
+
+
+@pytest.mark.parametrize("named", [[], ["door"]])
+def test_malformed_secret_key_stops_no_process(
+    supervisor: LateWorkers, monkeypatch: pytest.MonkeyPatch, named: list[str]
+) -> None:
+    supervisor.others = ["door.1"]
+    monkeypatch.setenv("AW_SECRET_KEYS", "hush")
+    with pytest.raises(Invalid, match="AW_SECRET_KEYS"):
+        restart.main(named)
     assert supervisor.stopped == []
 
 
