@@ -18,7 +18,7 @@ from pathlib import Path
 from deploy.service.errors import ServiceError
 from deploy.service.flower_login import password_file, read_password
 from shared.backup import former_files
-from shared.db.file_owner import GROUP
+from shared.db.file_owner import GROUP, belongs_to_service
 from shared.reasons import more
 from shared.settings import Settings
 from worker.settings import WorkerSettings
@@ -50,7 +50,7 @@ def has_own_users(settings: Settings) -> bool:
 
 def has_assigned_files(settings: Settings) -> bool:
     """Whether the processes of this folder run as users of their own."""
-    return os.geteuid() == 0 and settings.var_dir.is_dir() and settings.var_dir.group() == GROUP
+    return os.geteuid() == 0 and settings.var_dir.is_dir() and belongs_to_service(settings.var_dir)
 
 
 def assign_files(settings: Settings) -> None:

@@ -48,6 +48,13 @@ def acting_as_caller() -> Iterator[None]:
         os.seteuid(user)
 
 
+def belongs_to_service(folder: Path) -> bool:
+    """Whether the group of the service's users is the group of a folder."""
+    with suppress(KeyError):  # a group without a name
+        return folder.group() == GROUP
+    return False
+
+
 def _become_root(groups: list[int], group: int) -> None:
     os.seteuid(0)
     os.setegid(group)
@@ -68,14 +75,8 @@ def _find_owner(database_url: str | URL) -> os.stat_result | None:
             return None
         folder = path.parent.stat()
         if folder.st_uid != 0:
-            return folder if _belongs_to_service(path.parent) else None
+            return folder if belongs_to_service(path.parent) else None
         if not path.is_symlink():
             return None
         path = path.parent / path.readlink()
     return None
-
-
-def _belongs_to_service(folder: Path) -> bool:
-    with suppress(KeyError):  # a group without a name
-        return folder.group() == GROUP
-    return False

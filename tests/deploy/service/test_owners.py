@@ -1,5 +1,6 @@
 """Separate users for processes: the move of SQLite's file, and the reasons to run as root."""
 
+import grp
 import os
 import sqlite3
 from contextlib import closing
@@ -156,6 +157,13 @@ def test_processes_run_as_root_where_other_users_cannot(
     monkeypatch.setenv(variable, value)
     assert not owners.has_own_users(Settings())
     assert f"warning: all processes run as root, because {words}" in capsys.readouterr().err
+
+
+def test_folder_of_a_group_without_a_name_is_not_the_service_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example one that was copied from another machine, by numbers."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr("pathlib.Path.group", lambda _: grp.getgrgid(2**31)[0])
+    assert not owners.has_assigned_files(Settings(var_dir=tmp_path))
 
 
 def test_processes_of_others_than_root_run_as_these(monkeypatch: pytest.MonkeyPatch) -> None:
