@@ -181,9 +181,12 @@ def download(
                 sys.stdout.buffer.write(part)
             return
         partial = file.with_name(f".{file.name}.partial")
-        with partial.open("wb") as target:
-            target.writelines(response.iter_bytes())
-        partial.replace(file)
+        try:
+            with partial.open("wb") as target:
+                target.writelines(response.iter_bytes())
+            partial.replace(file)
+        finally:
+            partial.unlink(missing_ok=True)  # after an interruption, or on a full disk
     typer.echo(str(file))
 
 

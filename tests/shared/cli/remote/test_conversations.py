@@ -3,7 +3,7 @@
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -35,6 +35,23 @@ def test_conversations_are_listed_shown_and_downloaded(alice: Cli, conversation:
     assert zipfile.ZipFile(io.BytesIO(file.read_bytes())).namelist()
     assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
     assert alice("conversations", "show", "0" * 32).status == 3
+
+
+def test_download_that_fails_leaves_no_file(scripted: Callable[[Handler], Cli], tmp_path: Path) -> None:
+    """It may have filled the disk, and its file is hidden."""
+
+    class LostConnection(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"the first part"
+            raise httpx.ReadError("lost")
+
+    file = tmp_path / "out.zip"
+    file.write_text("of an earlier download")
+    failed = scripted(lambda _: httpx.Response(200, stream=LostConnection()))(
+        "conversations", "download", "0" * 32, "-o", str(file)
+    )
+    assert (failed.status, file.read_text()) == (1, "of an earlier download")
+    assert list(tmp_path.glob(".*")) == []
 
 
 @pytest.mark.usefixtures("model_key", "node", "spec")
