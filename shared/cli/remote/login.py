@@ -117,7 +117,10 @@ def _poll(service: RemoteService, device_code: str, pause: float, seconds: float
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(pause)
-        response = service.post_form("/oauth/device/token", {"device_code": device_code, "grant_type": GRANT})
+        try:
+            response = service.post_form("/oauth/device/token", {"device_code": device_code, "grant_type": GRANT})
+        except (TimedOut, Unavailable):
+            continue  # it restarts, for example: the user may have approved already
         match response.get("error"):
             case None:
                 return str(response["access_token"])

@@ -40,6 +40,9 @@ class TimedOut(WorkspaceError):
 
 
 STATUSES[TimedOut] = TIMEOUT
+# The errors of other statuses than 401.
+ERRORS: dict[int, type[WorkspaceError]] = {403: Forbidden, 404: Missing, 504: TimedOut}
+ERRORS |= dict.fromkeys((429, 502, 503), Unavailable)
 
 
 class RemoteService:
@@ -275,17 +278,9 @@ def _error_of(response: "httpx.Response", body: bytes) -> WorkspaceError:
         place = response.url.join(response.headers["Location"])
         target = f"{place.scheme}://{place.netloc.decode()}"
         return Unavailable(f"{response.url.host} redirects to {target}: log in with that URL")
-    match response.status_code:
-        case 401:
-            return Unauthenticated(f"the service does not accept your key: log in again with `{NAME} login`")
-        case 403:
-            return Forbidden(text)
-        case 404:
-            return Missing(text)
-        case 504:
-            return TimedOut(text)
-        case _:
-            return WorkspaceError(text)
+    if response.status_code == 401:
+        return Unauthenticated(f"the service does not accept your key: log in again with `{NAME} login`")
+    return ERRORS.get(response.status_code, WorkspaceError)(text)
 
 
 def _detail(body: bytes) -> str:

@@ -129,6 +129,28 @@ def test_device_that_is_not_approved_gets_no_key(scripted: Callable[[Handler], C
     assert scripted(respond)("login", URL).status == status
 
 
+@pytest.mark.parametrize("failure", [httpx.ConnectError("refused"), httpx.ReadTimeout("late"), 429, 502, 503, 504])
+def test_poll_that_fails_does_not_end_a_login(
+    scripted: Callable[[Handler], Cli], failure: httpx.HTTPError | int
+) -> None:
+    """The service may restart while its user approves the login."""
+    codes = {"device_code": "d", "user_code": "U", "verification_uri_complete": URL, "interval": 5, "expires_in": 600}
+    failures = [failure]
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.url.path != "/oauth/device/token":
+            return httpx.Response(200, json=codes | {"id": "1"})
+        match failures.pop() if failures else None:
+            case None:
+                return httpx.Response(200, json={"access_token": "key"})
+            case int() as status:
+                return httpx.Response(status, json={"detail": "later"})
+            case error:
+                raise error
+
+    assert scripted(respond)("login", URL).status == 0
+
+
 def test_contexts_are_chosen_and_removed(served: Cli, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: user.key)
