@@ -33,9 +33,13 @@ class EngineFilter(ThreadingMixIn, UnixStreamServer):
     request_queue_size = 128
 
     def __init__(self, path: Path, engine: str, policy: Policy, network: NetworkRoute | None = None) -> None:
-        """Replace the socket at `path`; only its owner may use it until its mode is changed."""
+        """Replace the socket at `path`; only its owner may use it until its mode is changed.
+
+        Its folder is created if it is missing: a reboot empties `/run`.
+        """
         self.engine, self.policy, self.network = engine, policy, network
         self.disks = DiskRoute(policy.installation, _Inspector(self, ""))
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         super().__init__(str(path), _Handler, bind_and_activate=False)
         self.socket.bind(str(path))

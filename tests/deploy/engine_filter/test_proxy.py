@@ -8,6 +8,7 @@ import pytest
 
 from deploy.engine_filter import proxy
 from deploy.engine_filter.bodies import Policy
+from deploy.engine_filter.proxy import EngineFilter
 from tests.services.engine_socket import EngineSocket, running_engine_filter
 from tests.waiting import eventually
 from tests.worker.engine.scripted_engine import STREAM, Answer, ScriptedEngine, chunk, running_scripted_engine, whole
@@ -110,3 +111,11 @@ def test_socket_is_accessible_to_its_owner_only(engine: ScriptedEngine) -> None:
     with running_engine_filter(engine.host, POLICY) as host:
         path = Path(host.removeprefix("unix://"))
         assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_folder_of_the_socket_is_created(tmp_path: Path) -> None:
+    """As the documented command needs it after a reboot."""
+    path = tmp_path / "run" / "engine.sock"
+    with EngineFilter(path, "/nowhere/docker.sock", POLICY) as server:
+        assert path.is_socket()
+        assert server.fileno() > 0
