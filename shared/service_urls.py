@@ -69,18 +69,19 @@ def check_web_url(url: str) -> str:
 
 
 def check_host(host: str) -> str:
-    """The host, if it is a name or an address.
+    """The host, if it is a name or an address. An IPv6 address has no brackets then: sockets do not accept them.
 
     Raises:
         ValueError: it is neither.
     """
     if not host or HOST_NAME.fullmatch(host):
         return host
+    address = host.removeprefix("[").removesuffix("]")
     try:
-        ip_address(host.removeprefix("[").removesuffix("]"))
+        ip_address(address)
     except ValueError:
         raise ValueError("use a host name or an IP address, without a scheme and a port") from None
-    return host
+    return address
 
 
 def check_git_hosts(text: str) -> str:

@@ -95,6 +95,7 @@ def test_external_broker_is_used_unchanged() -> None:
         ({}, "http://127.0.0.1:3000", "http://127.0.0.1:3000"),
         ({"port": 80, "host": "h"}, "http://h:80", "http://h:80"),
         ({"host": "::"}, "http://[::]:3000", "http://[::1]:3000"),
+        ({"host": "[::]"}, "http://[::]:3000", "http://[::1]:3000"),
         ({"web_url": "https://w/", "sandbox_api_url": "https://s/p/"}, "https://w", "https://s/p"),
     ],
 )
@@ -177,6 +178,13 @@ def test_nonsense_is_refused_with_the_name_of_the_setting_and_the_reason(
 )
 def test_usable_addresses_are_accepted_unchanged(values: dict[str, str]) -> None:
     assert settings(**values).model_dump().items() >= values.items()
+
+
+def test_brackets_of_an_address_in_a_url_are_no_part_of_a_host() -> None:
+    """No socket accepts them."""
+    own = WorkerSettings(node_address="[fd00::1]", metrics_host="[::1]")
+    assert (settings(host="[::1]").host, own.node_address, own.metrics_host) == ("::1", "fd00::1", "::1")
+    assert own.door_url == "http://[fd00::1]:3001"
 
 
 def is_safe_if_empty(kind: type[BaseSettings], name: str) -> bool:
