@@ -13,6 +13,7 @@ from api.server.graceful import DrainingServer
 from api.server.limits import ConnectionLimits, fit_connections
 from api.server.sockets import BACKLOG, get_sockets
 from shared import descriptors
+from shared.cli.process_settings import read_settings
 from shared.db import unfinished_restore
 from shared.db.database_clock import start_clock_sync
 from shared.errors import Conflict, Invalid
@@ -30,7 +31,7 @@ KEEPALIVE_SECONDS = 75
 
 def main() -> None:
     """Listen on the configured ports until a signal stops the process."""
-    settings = Settings()
+    settings = read_settings(Settings, "web")
     configure_logs(settings, "web")
     configure_instruments(settings)
     configure_traces(settings.traces_url, "agent-workspace-api")

@@ -20,6 +20,7 @@ from shared import clock, descriptors
 from shared.agent_server.door import open_access
 from shared.backup.keys import read_vault
 from shared.changes.notifier import ChangeNotifier
+from shared.cli.process_settings import read_settings
 from shared.crypto import Vault
 from shared.db import unfinished_restore
 from shared.db.database import Database
@@ -73,7 +74,7 @@ PERIODIC_TASK_CONNECTIONS, RESERVED_CONNECTIONS = 10, 2
 
 def main() -> None:
     """Run the worker until a signal stops it. Running jobs finish first."""
-    shared, settings = Settings(), WorkerSettings()
+    shared, settings = read_settings(Settings, "worker"), read_settings(WorkerSettings, "worker")
     # Celery installs its handlers later. Without a handler, process 1 of a container would ignore the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     configure_logs(shared, "worker")

@@ -22,6 +22,7 @@ from deploy.door.network import SandboxSubnet, find_network
 from deploy.service.programs import PATH, as_user, become, in_memory
 from shared.agent_server.door import PURPOSE
 from shared.backup.keys import read_vault
+from shared.cli.process_settings import read_settings
 from shared.errors import Invalid
 from shared.settings import Settings
 from worker.settings import WorkerSettings
@@ -33,8 +34,9 @@ IP_FREEBIND = 15
 
 def main() -> None:
     """Open the sockets, and become HAProxy."""
+    shared, settings = read_settings(Settings, "door"), read_settings(WorkerSettings, "door")
     try:
-        door = prepare(Settings(), WorkerSettings())
+        door = prepare(shared, settings)
     except (OSError, ValueError) as error:
         sys.exit(f"door: AW_NODE_ADDRESS, AW_DOOR_PORT or AW_SANDBOX_ADDRESSES can't be used: {error}")
     except Invalid as error:

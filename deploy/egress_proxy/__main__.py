@@ -17,6 +17,7 @@ from pathlib import Path
 from deploy.egress_proxy import configuration, decisions
 from deploy.egress_proxy.configuration import ProxyParameters
 from deploy.service.programs import PATH, as_user, become, in_memory
+from shared.cli.process_settings import read_settings
 from shared.settings import Settings
 from worker.network.addresses import PROXY_USER, resolvers
 from worker.settings import AUTO, NO_RESOLVERS, WorkerSettings
@@ -29,7 +30,7 @@ WAIT = 'while :; do for file in "$0"/*; do if [ -e "$file" ]; then exec "$@"; fi
 
 def main() -> None:
     """Wait, and become Squid."""
-    shared, settings = Settings(), WorkerSettings()
+    shared, settings = read_settings(Settings, "egress-proxy"), read_settings(WorkerSettings, "egress-proxy")
     try:
         address, folder = shared.sandbox_gateway, shared.egress_folder
         if not _is_needed(folder):

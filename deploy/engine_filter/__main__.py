@@ -17,6 +17,7 @@ from deploy.engine_filter.bodies import Policy
 from deploy.engine_filter.network import NetworkRoute
 from deploy.engine_filter.proxy import EngineFilter
 from deploy.service.owners import WORKER, engine_socket
+from shared.cli.process_settings import read_settings
 from shared.db.database import Database
 from shared.db.file_owner import acting_as_owner
 from shared.db.waiting import await_schema
@@ -37,7 +38,7 @@ log = structlog.get_logger()
 
 def main(arguments: Sequence[str]) -> None:
     """Serve until a signal ends the process."""
-    shared, settings = Settings(), WorkerSettings()
+    shared, settings = read_settings(Settings, "engine filter"), read_settings(WorkerSettings, "engine filter")
     configure_logs(shared, "engine-filter")
     if not settings.docker_host.startswith(UNIX):
         sys.exit(
