@@ -8,9 +8,8 @@ import os
 import runpy
 import socket
 import sys
-from urllib.parse import urlsplit
 
-from shared.db.waiting import await_database
+from shared.db.waiting import await_database, find_host
 from shared.errors import Unavailable
 from shared.observability.logs import configure_logs
 from shared.settings import Settings
@@ -23,8 +22,8 @@ def find_address(database_url: str) -> str:
     Raises:
         OSError: there is no route to its host.
     """
-    url = urlsplit(database_url)
-    family, kind, _, _, target = socket.getaddrinfo(url.hostname, url.port or 5432, type=socket.SOCK_DGRAM)[0]
+    host, port = find_host(database_url)
+    family, kind, _, _, target = socket.getaddrinfo(host or None, port or 5432, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(target)
         return str(probe.getsockname()[0])

@@ -95,6 +95,16 @@ def await_database(
     raise Unavailable(f"the database {database} is not ready{late}: {cause} {more(ENTRY)}")
 
 
+def find_host(url: URL | str) -> tuple[str, int | None]:
+    """The host of a database's URL, perhaps in its options, and the port; empty: none, or the folder of a socket.
+
+    `urlsplit` would take the beginning of some passwords for a port, and quote it in an error.
+    """
+    found = make_url(url)
+    host = found.host or found.query.get("host", "")
+    return host if isinstance(host, str) and not host.startswith("/") else "", found.port
+
+
 def _pauses(seconds: float) -> Iterator[float]:
     """The pauses after attempts; 0 after the last one, when the time is over."""
     until, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS

@@ -114,7 +114,7 @@ def check_connections(settings: dict[str, str]) -> None:
             connect(url)
         except Exception as error:  # noqa: BLE001 - of a driver, a socket or TLS
             raise Unavailable(
-                f"the {what} at {_host(url)} cannot be used from this machine: {_first_line(error)}"
+                f"the {what} at {_address(url)} cannot be used from this machine: {_first_line(error)}"
             ) from None
 
 
@@ -140,8 +140,10 @@ def _connect_to_broker(url: str) -> None:
 def _require_reachable(name: str, url: str, otherwise: str) -> None:
     if not url or url.startswith("sqlite"):
         raise Invalid(f"{name} is not set, and {otherwise}: set one that all machines reach")
-    if (urlsplit(url).hostname or LOOPBACK[0]) in LOOPBACK:
-        raise Invalid(f"{name} names an address of this machine only ({_host(url)}): set one that all machines reach")
+    if _find_host(url)[0] in LOOPBACK:
+        raise Invalid(
+            f"{name} names an address of this machine only ({_address(url)}): set one that all machines reach"
+        )
 
 
 def _checked_address(address: str) -> str:
@@ -171,9 +173,19 @@ def _quoted(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _host(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+def _address(url: str) -> str:
+    host, port = _find_host(url)
+    return f"{host}:{port}" if port else host
+
+
+def _find_host(url: str) -> tuple[str, int | None]:
+    from shared.db.waiting import find_host
+
+    if url.startswith("postgres"):
+        host, port = find_host(url)
+    else:
+        host, port = urlsplit(url).hostname or "", urlsplit(url).port
+    return host or LOOPBACK[0], port
 
 
 def _first_line(error: Exception) -> str:

@@ -9,10 +9,24 @@ from deploy.service.node_address import find_address, main
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql+psycopg://workspace:secret@127.0.0.1/workspace", "postgresql://u@localhost:5433/workspace"]
+    "url",
+    [
+        "postgresql+psycopg://workspace:secret@127.0.0.1/workspace",
+        "postgresql://u@localhost:5433/workspace",
+        "postgresql://u:a/b#c?d@127.0.0.1/workspace",
+    ],
 )
 def test_address_is_that_of_the_route_to_the_database(url: str) -> None:
     assert find_address(url) in {"127.0.0.1", "::1"}
+
+
+def test_host_of_the_database_may_be_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(host: str | None, *_: object, **__: object) -> None:
+        raise OSError(host)
+
+    monkeypatch.setattr("socket.getaddrinfo", resolve)
+    with pytest.raises(OSError, match=r"^db\.test$"):
+        find_address("postgresql+psycopg://workspace@/workspace?host=db.test")
 
 
 def test_module_runs_with_that_address(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,6 +93,7 @@ def test_address_of_the_api_is_passed_on() -> None:
         ({"database_url": ""}, "AW_DATABASE_URL"),
         ({"database_url": "sqlite:////data/workspace.db"}, "AW_DATABASE_URL"),
         ({"database_url": "postgresql:///workspace"}, "AW_DATABASE_URL"),
+        ({"database_url": "postgresql://u:secret/x@127.0.0.1/workspace"}, "AW_DATABASE_URL"),
         ({"redis_url": ""}, "AW_REDIS_URL"),
         ({"redis_url": "redis://127.0.0.1:6379/0"}, "AW_REDIS_URL"),
         ({"host": "127.0.0.1", "sandbox_api_url": ""}, "AW_SANDBOX_API_URL"),
@@ -152,8 +153,9 @@ def test_name_that_a_worker_refuses_is_not_kept(
     assert joined == []
 
 
-def test_database_that_does_not_respond_is_named_without_its_password() -> None:
-    url = "postgresql://workspace:secret@127.0.0.1:1/workspace"
+@pytest.mark.parametrize("password", ["secret", "secret/x", "secret#x", "secret[x"])
+def test_database_that_does_not_respond_is_named_without_its_password(password: str) -> None:
+    url = f"postgresql://workspace:{password}@127.0.0.1:1/workspace"
     with pytest.raises(Unavailable, match=r"database at 127\.0\.0\.1:1 cannot be used") as raised:
         check_connections({"AW_DATABASE_URL": url, "AW_REDIS_URL": "redis://127.0.0.1:1/0"})
     assert "secret" not in str(raised.value)
