@@ -14,6 +14,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Flag = bool | None
 MaxSize = Annotated[int, Field(ge=20, le=2**31 - 1)]
 Document = Annotated[dict[str, Any], BeforeValidator(check_texts)]
+Capabilities = Annotated[dict[Line, bool | Line], Field(max_length=50)]
 
 
 class LlmConfig(Strict):
@@ -39,6 +40,7 @@ class LlmConfig(Strict):
     retry_min_wait: Whole | None = None
     retry_max_wait: Whole | None = None
     timeout: Whole | None = None
+    stream_idle_timeout: Number | None = None
     max_message_chars: Count | None = None
     temperature: Number | None = None
     top_p: Share | None = None
@@ -46,6 +48,8 @@ class LlmConfig(Strict):
     max_input_tokens: Count | None = None
     max_output_tokens: Count | None = None
     model_canonical_name: Line | None = None
+    api_mode: Literal["auto", "chat", "responses"] | None = None
+    capability_overrides: Capabilities | None = None
     extra_headers: HeaderChanges | None = None
     input_cost_per_token: Number | None = None
     output_cost_per_token: Number | None = None
@@ -60,7 +64,7 @@ class LlmConfig(Strict):
     native_tool_calling: Flag = None
     force_string_serializer: Flag = None
     inline_image_urls: Flag = None
-    reasoning_effort: Literal["low", "medium", "high", "xhigh", "none"] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     reasoning_summary: Literal["auto", "concise", "detailed"] | None = None
     enable_encrypted_reasoning: Flag = None
     prompt_cache_retention: Line | None = None

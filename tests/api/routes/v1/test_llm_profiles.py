@@ -9,6 +9,7 @@ from shared.db.database import Database
 from shared.users import settings_store
 from shared.users.settings import StoredSettings
 from tests.api.routes.v1.settings.stored import raw_store
+from tests.contract.recordings import recording
 from tests.factories import VAULT, ApiUser
 
 MASK = "**********"
@@ -222,11 +223,24 @@ def test_fields_of_newer_clients_are_accepted(profiles: Profiles) -> None:
         assert (config["model"], "is_subscription" in config) == (FAST["model"], False)
 
 
+def test_llm_is_saved_as_the_agent_sdk_writes_it(database: Database, user: ApiUser, profiles: Profiles) -> None:
+    [written, *_] = (one["agent"]["llm"] for one in recording.read("failed").descriptions)
+    chosen = {"api_mode": "responses", "capability_overrides": {"supports_vision": False}, "reasoning_effort": "max"}
+    for name, llm in (("written", written), ("chosen", FAST | chosen)):
+        profiles.save(name, llm)
+    stored = load(database, user).llm_profiles.profiles
+    assert (stored["written"]["api_mode"], stored["written"]["stream_idle_timeout"]) == ("auto", 300.0)
+    assert stored["chosen"] == FAST | chosen
+    profiles.activate("chosen")
+    assert in_force(database, user) == FAST | chosen
+
+
 BAD: list[tuple[str, Any]] = [
     ("a" * 65, {}),
     ("a b", {}),
     ("ok", {"llm": {"custom_header": "plain"}}),
     ("ok", {"llm": {"model": 1}}),
+    ("ok", {"llm": {"api_mode": "telepathy"}}),
     ("ok", {"llm": {"is_subscription": True}}),
     ("ok", {"llm": {"api_key": "plain\nx"}}),
     ("ok", {"llm": []}),
