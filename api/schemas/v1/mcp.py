@@ -156,16 +156,25 @@ def _check_unique(identities: Iterable[str], what: str) -> None:
         raise ValueError(f"two servers have the same {what}")
 
 
+def _read_url(server: Any) -> Any:
+    # V0's web UI sends a server without a key as its URL alone.
+    return {"url": server} if isinstance(server, str) else server
+
+
+Sse = Annotated[SseServer, BeforeValidator(_read_url)]
+Shttp = Annotated[ShttpServer, BeforeValidator(_read_url)]
+
+
 class McpConfig(Strict):
     """The MCP servers; they replace all stored ones, except for masked secrets and V1's fields that are not sent."""
 
-    sse_servers: Annotated[list[SseServer], Field(max_length=MAX_SERVERS), AfterValidator(_unique_urls)] = Field(
+    sse_servers: Annotated[list[Sse], Field(max_length=MAX_SERVERS), AfterValidator(_unique_urls)] = Field(
         default_factory=list
     )
     stdio_servers: Annotated[list[StdioServer], Field(max_length=MAX_SERVERS), AfterValidator(_unique_names)] = Field(
         default_factory=list
     )
-    shttp_servers: Annotated[list[ShttpServer], Field(max_length=MAX_SERVERS), AfterValidator(_unique_urls)] = Field(
+    shttp_servers: Annotated[list[Shttp], Field(max_length=MAX_SERVERS), AfterValidator(_unique_urls)] = Field(
         default_factory=list
     )
 

@@ -66,6 +66,17 @@ def test_environment_is_accepted_as_one_text(client: TestClient, database: Datab
     assert servers["stdio_servers"][0]["env"] == {"A": "1", "B": "x=y"}
 
 
+def test_server_is_accepted_as_its_url(client: TestClient, user: ApiUser) -> None:
+    sse, shttp = "https://mcp.example.com/sse", "https://mcp.example.com/mcp"
+    keyed = {"url": "https://keyed.example.com", "api_key": "plain"}
+    store(client, user, {"mcp_config": {"sse_servers": [sse, keyed], "shttp_servers": [shttp]}})
+    shown = read(client, user)["mcp_config"]
+    assert [one["url"] for one in (*shown["sse_servers"], *shown["shttp_servers"])] == [sse, keyed["url"], shttp]
+    response = client.post("/api/add-git-providers", json={"mcp_config": {"sse_servers": [sse]}}, headers=user.headers)
+    assert response.status_code == 200, response.text
+    assert read(client, user)["mcp_config"]["shttp_servers"] == []
+
+
 def test_partial_update_of_secrets_keeps_the_others(client: TestClient, user: ApiUser) -> None:
     store(client, user, {"secrets_store": {"custom_secrets": {"A": "1", "B": {"secret": "2", "description": "b"}}}})
     store(client, user, {"secrets_store": {"custom_secrets": {"A": {"description": "a"}, "C": {"secret": MASK}}}})

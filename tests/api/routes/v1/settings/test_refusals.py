@@ -77,7 +77,9 @@ def process(**changes: Any) -> dict[str, Any]:
 BAD_SERVERS: list[tuple[dict[str, Any], list[Any]]] = [
     ({"sse_servers": None}, ["sse_servers"]),
     ({"stdio_servers": {}}, ["stdio_servers"]),
-    ({"sse_servers": ["https://a.example.com"]}, ["sse_servers", "0"]),
+    ({"sse_servers": [["https://a.example.com"]]}, ["sse_servers", "0"]),
+    ({"sse_servers": ["a.example.com"]}, ["sse_servers", "0", "url"]),
+    ({"shttp_servers": ["https://a.example.com", {"url": "https://a.example.com"}]}, ["shttp_servers"]),
     ({"sse_servers": [{}]}, ["sse_servers", "0", "url"]),
     *(
         (remote(url=url), ["sse_servers", "0", "url"])
