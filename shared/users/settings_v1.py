@@ -6,7 +6,7 @@ A value with a flat name is stored under that name only. All other V1 values are
 from collections.abc import Mapping
 from typing import Any
 
-from shared.users.llm_profiles import Llm, mask_llm
+from shared.users.llm_profiles import Llm, have_same_server, mask_llm
 from shared.users.mcp_config import MASK, mask_servers, to_map, with_credentials
 from shared.users.settings import StoredSettings
 
@@ -44,6 +44,13 @@ def current_llm(stored: StoredSettings) -> Llm:
     known = {name: getattr(stored, flat) for name, flat in LLM_FIELDS.items()}
     extra: Llm = stored.agent_settings.get("llm", {})
     return {name: value for name, value in known.items() if value} | extra
+
+
+def with_stored_key(llm: Llm, stored: StoredSettings) -> Llm:
+    """A saved configuration; without a key, with that of the settings if this was stored for the same LLM server."""
+    if "api_key" in llm or not stored.llm_api_key or not have_same_server(llm, current_llm(stored)):
+        return llm
+    return llm | {"api_key": stored.llm_api_key}
 
 
 def nest(stored: StoredSettings, *, expose: bool) -> Nested:

@@ -14,6 +14,7 @@ from shared.users import secrets, settings_store
 from shared.users.llm_profiles import Llm
 from shared.users.secrets import CustomSecret, ProviderCredential
 from shared.users.settings import StoredSettings
+from shared.users.settings_v1 import with_stored_key
 from worker.context import WorkerContext
 from worker.conversations.agent_request import AgentInputs, secret_values
 from worker.workspace.git_remotes import GitRepository, Logins, list_providers
@@ -156,7 +157,8 @@ def _agent_inputs(
 
 def _title_llm(settings: StoredSettings) -> Llm | None:
     """The profile for titles; None: the settings name none, or the profile is deleted."""
-    return settings.llm_profiles.profiles.get(settings.title_llm_profile or "")
+    profile = settings.llm_profiles.profiles.get(settings.title_llm_profile or "")
+    return profile and with_stored_key(profile, settings)
 
 
 def _working_dir(spec: SandboxSpec, task: StartTask) -> str:

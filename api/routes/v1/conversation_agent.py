@@ -29,9 +29,10 @@ from shared.errors import Invalid
 from shared.json_documents import clean_text
 from shared.models import Conversation
 from shared.states import Status
-from shared.users import llm_profile_store, settings_store
-from shared.users.llm_profiles import Llm, have_same_server
-from shared.users.settings_v1 import current_llm
+from shared.users import settings_store
+from shared.users.llm_profiles import Llm
+from shared.users.settings import StoredSettings
+from shared.users.settings_v1 import with_stored_key
 
 router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=UserRoute)
 
@@ -100,11 +101,8 @@ def _read_disabled(context: Context, user_id: str) -> set[str]:
 def _read_profile(context: Context, user_id: str, name: str) -> Llm:
     """The profile to send, with a key stored for its LLM server, and a `usage_id` that no other configuration has."""
     with context.database.reading() as session:
-        llm = dict(llm_profile_store.load(session, context.vault, user_id).get(name))
-        stored = settings_store.load(session, context.vault, user_id)
-    # A key is sent only to the LLM server that it was stored for.
-    if "api_key" not in llm and stored and stored.llm_api_key and have_same_server(llm, current_llm(stored)):
-        llm["api_key"] = stored.llm_api_key
+        stored = settings_store.load(session, context.vault, user_id) or StoredSettings()
+    llm = with_stored_key(stored.llm_profiles.get(name), stored)
     # The agent server keeps the first configuration sent under a `usage_id`.
     fingerprint = context.vault.digest(json.dumps(llm, sort_keys=True))
     return llm | {"usage_id": f"profile:{name}:{fingerprint[:12]}", "stream": True}

@@ -10,7 +10,7 @@ from shared.states import Stage
 from shared.users import llm_profile_store
 from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.scenarios import configure, request_start, running, store_settings, task_of
+from tests.worker.scenarios import LLM_KEY, configure, request_start, running, store_settings, task_of
 from worker.context import WorkerContext
 from worker.conversations.agent_request import TITLE_PROFILE
 from worker.conversations.start import start_conversation
@@ -47,6 +47,28 @@ def test_profile_is_stored_before_the_conversation(
     assert body["title_llm_profile"] == TITLE_PROFILE
     assert server.profiles == {TITLE_PROFILE: TITLES}
     assert server.calls.index("keep_profile") < server.calls.index("create_conversation")
+
+
+@pytest.mark.parametrize(
+    ("base_url", "key"),
+    [("https://llm.example.org", {"api_key": LLM_KEY}), ("https://titles.example.org", {})],
+    ids=["same server", "another server"],
+)
+def test_profile_without_a_key_gets_the_one_stored_for_its_server(
+    context: WorkerContext,
+    user: ApiUser,
+    sandbox_id: str,
+    server: FakeAgentServer,
+    base_url: str,
+    key: dict[str, str],
+) -> None:
+    store_settings(context, user, llm_base_url="https://llm.example.org")
+    profile = {"model": "openai/titles", "base_url": base_url}
+    with context.database.transaction() as session:
+        llm_profile_store.save(session, context.vault, user.id, "plain", profile, include_secrets=True, keep_key=False)
+    store_settings(context, user, title_llm_profile="plain")
+    started(context, user, sandbox_id, server)
+    assert server.profiles == {TITLE_PROFILE: profile | key}
 
 
 @pytest.mark.parametrize(
