@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.flow_control import service_unavailable
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api.server.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, ConnectionLimits
-from api.server.read_deadlines import ReadDeadline, run_after_reading
+from api.server.read_deadlines import ReadDeadline, run_after_reading, waiting_bytes
 from api.server.slow_connections import SlowConnections
 from api.server.timeouts import BODY_TIMEOUT, CROWDED, HEAD_TIMEOUT, timeout_response
 
@@ -147,9 +147,8 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self.slow.remove(self)
         self.app = service_unavailable if self._is_over() else self.config.loaded_app
         super().on_headers_complete()
-        if len(self.pipeline) < MAX_PIPELINED:
-            # uvicorn pauses reading behind a running request, and would not notice that its client disconnects.
-            self.flow.resume_reading()
+        if 0 < len(self.pipeline) < MAX_PIPELINED and waiting_bytes(self.pipeline) < HIGH_WATER_LIMIT:
+            self.flow.resume_reading()  # uvicorn has paused it, and would not notice that the client disconnects
         self._in_head, self._in_body = False, True
         self._head_bytes = self._body_bytes = self._checked_bytes = 0
         self._body_began = self.loop.time()
@@ -265,8 +264,9 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
     def _check_body(self) -> None:
         received = self._body_bytes - self._checked_bytes
         is_slow = received < self.limits.body_bytes_per_second * self.limits.body_period
-        # While reading is paused, the application is slow and not the client. After a response nothing more is read.
-        if self.cycle.response_complete or (is_slow and not self.flow.read_paused):
+        # While reading is paused, or the request waits, not the client is slow. After a response nothing more is read.
+        is_waiting = self.flow.read_paused or self.cycle is not self._running
+        if self.cycle.response_complete or (is_slow and not is_waiting):
             self.give_up(BODY_TIMEOUT)
             return
         self._checked_bytes = self._body_bytes

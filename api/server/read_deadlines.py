@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -80,6 +81,12 @@ class ReadDeadline(asyncio.Protocol):
             self.start_read_deadline()
         else:
             self.cancel_read_deadline()
+
+
+def waiting_bytes(pipeline: Iterable[tuple[RequestResponseCycle, Any]]) -> int:
+    """The size of the requests that wait behind another one: their headers, and what was received of their bodies."""
+    headers = (header for cycle, _ in pipeline for header in cycle.scope["headers"])
+    return sum(len(name) + len(value) for name, value in headers) + sum(len(cycle.body) for cycle, _ in pipeline)
 
 
 async def run_after_reading(cycle: RequestResponseCycle, app: Any, *arguments: Any) -> None:
