@@ -125,6 +125,8 @@ def _resolved(llm: Mapping[str, Any], before: Llm) -> Llm:
     headers = sent.get("extra_headers")
     if headers:
         sent["extra_headers"] = _set_only(_unmasked(headers, before.get("extra_headers") or {}))
+    if overrides := sent.get("capability_overrides"):
+        sent["capability_overrides"] = _set_only(overrides)
     return _set_only(_unmasked(sent, before))
 
 

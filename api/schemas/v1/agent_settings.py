@@ -14,7 +14,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Flag = bool | None
 MaxSize = Annotated[int, Field(ge=20, le=2**31 - 1)]
 Document = Annotated[dict[str, Any], BeforeValidator(check_texts)]
-Capabilities = Annotated[dict[Line, bool | Line], Field(max_length=50)]
+Capabilities = Annotated[dict[Line, bool | Line | None], Field(max_length=50)]
 
 
 class LlmConfig(Strict):

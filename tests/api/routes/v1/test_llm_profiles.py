@@ -226,7 +226,8 @@ def test_fields_of_newer_clients_are_accepted(profiles: Profiles) -> None:
 def test_llm_is_saved_as_the_agent_sdk_writes_it(database: Database, user: ApiUser, profiles: Profiles) -> None:
     [written, *_] = (one["agent"]["llm"] for one in recording.read("failed").descriptions)
     chosen = {"api_mode": "responses", "capability_overrides": {"supports_vision": False}, "reasoning_effort": "max"}
-    for name, llm in (("written", written), ("chosen", FAST | chosen)):
+    without = chosen | {"capability_overrides": {"supports_vision": False, "thinking_mode": None}}
+    for name, llm in (("written", written), ("chosen", FAST | without)):
         profiles.save(name, llm)
     stored = load(database, user).llm_profiles.profiles
     assert (stored["written"]["api_mode"], stored["written"]["stream_idle_timeout"]) == ("auto", 300.0)
