@@ -84,7 +84,7 @@ DROPPED_FROM_RESPONSES = HOP_BY_HOP | {
 # A sandbox's response is not a page of this service: on this origin, it must not run scripts with the caller's rights.
 ADDED_TO_RESPONSES = [(b"content-security-policy", b"sandbox"), (b"x-content-type-options", b"nosniff")]
 
-# Control characters, with which this server would not send the response. HAProxy and h11 accept them.
+# uvicorn refuses to send a header that has one of these characters. HAProxy and h11 accept them.
 CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 # Statuses of responses that have no content. A length that they name is that of another response, and this server would

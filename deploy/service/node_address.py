@@ -9,6 +9,7 @@ import runpy
 import socket
 import sys
 
+from shared.cli.process_settings import read_settings
 from shared.db.waiting import await_database, find_host
 from shared.errors import Unavailable
 from shared.observability.logs import configure_logs
@@ -29,22 +30,22 @@ def find_address(database_url: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def await_address() -> str:
+def await_address(url: str, seconds: float) -> str:
     """The same address, as soon as the database's host name resolves and there is a route to it.
 
     Raises:
         Unavailable: the timeout has passed.
     """
-    url = Settings().database
-    return await_database(lambda: find_address(url), url, WorkerSettings().database_wait_seconds, (OSError,))
+    return await_database(lambda: find_address(url), url, seconds, (OSError,))
 
 
 def main(module: str) -> None:
     """Run the module as the program, unless a setting of the environment names an address."""
     if "AW_NODE_ADDRESS" not in os.environ:
-        configure_logs(Settings(), module)
+        settings, of_node = read_settings(Settings, module), read_settings(WorkerSettings, module)
+        configure_logs(settings, module)
         try:
-            os.environ["AW_NODE_ADDRESS"] = await_address()
+            os.environ["AW_NODE_ADDRESS"] = await_address(settings.database, of_node.database_wait_seconds)
         except Unavailable as error:
             sys.exit(f"{module}: {error}")
     sys.argv = [module]

@@ -45,12 +45,13 @@ def main(names: Sequence[str]) -> None:
         ServiceError: no service runs, it has no process of a name, it does not listen on the API's addresses, or a
             process does not work after its restart. The processes after it were not restarted, and keep running.
         ValidationError: a setting is wrong. No process was stopped.
-        Invalid: there is no secret key, or one is malformed. No process was stopped.
+        Invalid: a secret key is malformed, or cannot be read. No process was stopped.
     """
     console, settings = Console(highlight=False), Settings()
     # A stopped process would not start with a wrong setting.
     WorkerSettings()
-    read_vault(settings)
+    if settings.secret_keys or settings.secret_key_file.exists():  # otherwise the running service may have its own
+        read_vault(settings)
     if has_assigned_files(settings):
         assign_files(settings)  # what a migration has added
     with _supervisor(control_socket(settings.var_dir)) as supervisor:
@@ -155,4 +156,4 @@ if __name__ == "__main__":
     except Fault as fault:
         sys.exit(f"not restarted: {fault.faultString}; see the service's output")
     except OSError as error:  # such as another user's service
-        sys.exit(f"not restarted: {error_text(error, NAME)}")
+        sys.exit(f"the restart did not finish: {error_text(error, NAME)}")

@@ -18,6 +18,8 @@ from shared.settings import Settings
 # The cost of one guess: 128 MiB and about half a second.
 COST = {"n": 2**17, "r": 8, "p": 1}
 MIN_LENGTH = 12
+# The entry of the troubleshooting page.
+MALFORMED = "a-secret-key-is-malformed-or-a-secret-cannot-be-decrypted"
 
 
 def lock(keys: dict[str, str], passphrase: str) -> str:
@@ -55,13 +57,17 @@ def read_vault(settings: Settings) -> Vault:
     """The vault of an installation, for a process that does not work without it.
 
     Raises:
-        Invalid: the secret key is missing, malformed, or another user's.
+        Invalid: the secret key is missing or malformed, or its file cannot be read.
     """
     place = place_of(settings)
     try:
         return open_vault(settings.vault_keys, place)
-    except OSError as error:
+    except FileNotFoundError as error:
         raise Invalid(f"no secret key in {place}: {error.strerror} {more('the-secret-key-is-gone')}") from None
+    except OSError as error:
+        raise Invalid(f"{error.filename} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Invalid(f"{place}: the key is not text {more(MALFORMED)}") from None
 
 
 def open_vault(secret_keys: Sequence[str], place: str) -> Vault:
@@ -76,8 +82,7 @@ def open_vault(secret_keys: Sequence[str], place: str) -> Vault:
     try:
         return Vault(secret_keys)
     except ValueError as error:
-        hint = more("a-secret-key-is-malformed-or-a-secret-cannot-be-decrypted")
-        raise Invalid(f"{place}: {error} {hint}") from None
+        raise Invalid(f"{place}: {error} {more(MALFORMED)}") from None
 
 
 def place_of(settings: Settings) -> str:

@@ -96,13 +96,17 @@ def await_database(
 
 
 def find_host(url: URL | str) -> tuple[str, int | None]:
-    """The host of a database's URL, perhaps in its options, and the port; empty: none, or the folder of a socket.
+    """The first host of a database's URL, and its port. The host is empty if the URL names none, or a socket's folder.
 
-    `urlsplit` would take the beginning of some passwords for a port, and quote it in an error.
+    An option `host` replaces the host, as for the driver. `urlsplit` would take the beginning of some passwords for a
+    port, and quote it in an error.
     """
     found = make_url(url)
-    host = found.host or found.query.get("host", "")
-    return host if isinstance(host, str) and not host.startswith("/") else "", found.port
+    option = found.query.get("host", "")
+    first = (option if isinstance(option, str) else option[0]).partition(",")[0]
+    host, _, port = first.partition(":") if first.count(":") == 1 else (first, "", "")
+    number = int(port) if port.isdecimal() else found.port
+    return ("", number) if host.startswith("/") else (host or found.host or "", number)
 
 
 def _pauses(seconds: float) -> Iterator[float]:

@@ -114,13 +114,15 @@ def _run_device_flow(url: str) -> str:
 
 
 def _poll(service: RemoteService, device_code: str, pause: float, seconds: float) -> str:
-    until = time.monotonic() + seconds
+    until, failure = time.monotonic() + seconds, None
     while time.monotonic() < until:
         time.sleep(pause)
         try:
             response = service.post_form("/oauth/device/token", {"device_code": device_code, "grant_type": GRANT})
-        except (TimedOut, Unavailable):
-            continue  # it restarts, for example: the user may have approved already
+        except (TimedOut, Unavailable) as error:
+            failure = error  # it restarts, for example: the user may have approved already
+            continue
+        failure = None
         match response.get("error"):
             case None:
                 return str(response["access_token"])
@@ -132,4 +134,4 @@ def _poll(service: RemoteService, device_code: str, pause: float, seconds: float
                 raise Forbidden("the request was denied")
             case error:
                 raise TimedOut(str(response.get("error_description", error)))
-    raise TimedOut("the request was not approved in time")
+    raise failure or TimedOut("the request was not approved in time")

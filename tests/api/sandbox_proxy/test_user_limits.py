@@ -53,7 +53,7 @@ def test_websocket_whose_sandbox_reads_nothing_is_closed(
     api: httpx.Client, database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing would notice that its client leaves, and it would count for its user for ever."""
-    monkeypatch.setattr("api.sandbox_proxy.server_connection.WRITE_SECONDS", 0.2, raising=False)
+    monkeypatch.setattr("api.sandbox_proxy.server_connection.WRITE_SECONDS", 0.2)
     monkeypatch.setattr("api.sandbox_proxy.websocket.CLOSE_SECONDS", 0.2)
     released = threading.Event()
 

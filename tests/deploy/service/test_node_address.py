@@ -20,13 +20,22 @@ def test_address_is_that_of_the_route_to_the_database(url: str) -> None:
     assert find_address(url) in {"127.0.0.1", "::1"}
 
 
-def test_host_of_the_database_may_be_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://workspace@/workspace?host=db.test",
+        "postgresql://workspace@127.0.0.1/workspace?host=db.test",
+        "postgresql://workspace@/workspace?host=db.test:5433,other.test:5433",
+        "postgresql://workspace@/workspace?host=db.test&host=other.test",
+    ],
+)
+def test_host_of_the_database_may_be_an_option(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     def resolve(host: str | None, *_: object, **__: object) -> None:
         raise OSError(host)
 
     monkeypatch.setattr("socket.getaddrinfo", resolve)
     with pytest.raises(OSError, match=r"^db\.test$"):
-        find_address("postgresql+psycopg://workspace@/workspace?host=db.test")
+        find_address(url)
 
 
 def test_module_runs_with_that_address(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

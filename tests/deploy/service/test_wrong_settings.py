@@ -13,6 +13,8 @@ from tests.services.directories import REPOSITORY
     ("module", "variable"),
     [
         ("api", "AW_PORT"),
+        ("deploy.service.node_address", "AW_PORT"),
+        ("deploy.service.node_address", "AW_DATABASE_WAIT_SECONDS"),
         ("worker", "AW_DATABASE_URL"),
         ("worker", "AW_CONCURRENCY"),
         ("deploy.door", "AW_PORT"),
@@ -22,7 +24,7 @@ from tests.services.directories import REPOSITORY
 )
 def test_process_names_the_variable_of_a_wrong_setting(tmp_path: Path, module: str, variable: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", module],
+        [sys.executable, "-m", module, "worker"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(REPOSITORY), variable: "hush"},
         capture_output=True,

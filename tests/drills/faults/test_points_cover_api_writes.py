@@ -120,7 +120,7 @@ def test_each_frame_has_points(reached: list[str], monkeypatch: pytest.MonkeyPat
     class Server:
         protocol = SimpleNamespace(close_rcvd=SimpleNamespace(code=1000, reason=""))
 
-        async def send(self, frame: str) -> None:
+        async def send_in_time(self, frame: str) -> None:
             sent.append((frame, list(reached)))
 
     async def receive() -> dict[str, str]:

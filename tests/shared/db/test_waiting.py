@@ -136,8 +136,6 @@ def test_worker_and_engine_filter_wait(refusing: str, monkeypatch: pytest.Monkey
 def test_address_of_a_node_waits_for_the_name_of_the_database(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
-    monkeypatch.setenv("AW_DATABASE_URL", URL)
-    monkeypatch.setenv("AW_DATABASE_WAIT_SECONDS", "60")
     responses = iter([socket.gaierror(-3, "Temporary failure in name resolution")])
 
     def find(url: str) -> str:
@@ -147,5 +145,5 @@ def test_address_of_a_node_waits_for_the_name_of_the_database(
         return "10.0.0.1"
 
     monkeypatch.setattr("deploy.service.node_address.find_address", find)
-    assert await_address() == "10.0.0.1"
+    assert await_address(URL, 60) == "10.0.0.1"
     assert pauses == [0.5]

@@ -151,6 +151,19 @@ def test_poll_that_fails_does_not_end_a_login(
     assert scripted(respond)("login", URL).status == 0
 
 
+def test_login_whose_last_poll_failed_reports_why(scripted: Callable[[Handler], Cli]) -> None:
+    codes = {"device_code": "d", "user_code": "U", "verification_uri_complete": URL, "interval": 0, "expires_in": 0.2}
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/oauth/device/token":
+            return httpx.Response(307, headers={"Location": "https://elsewhere.example/"})
+        return httpx.Response(200, json=codes)
+
+    done = scripted(respond)("login", URL)
+    assert done.status != 0
+    assert "redirects to https://elsewhere.example" in done.err
+
+
 def test_contexts_are_chosen_and_removed(served: Cli, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: user.key)
