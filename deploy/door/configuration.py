@@ -86,7 +86,7 @@ $errors
     http-request set-header host $api_host if is_check
     http-request set-header host %[var(txn.address)]:%[var(txn.port)] unless is_check
     http-request replace-path ^/[^/]+/[^/]+(/.*)$$ \\1
-    use_backend api if is_check
+    use_backend api_check if is_check
     default_backend sandboxes
 
 # Without the bridge, this machine does not have the address, and no connection is opened.
@@ -118,6 +118,11 @@ frontend sandboxes from both
 $resolvers
 backend api from both
     http-reuse safe
+$api_servers
+
+# An API that stops waits for the end of idle connections. HAProxy would keep one, and checks are rare.
+backend api_check from both
+    option httpclose
 $api_servers
 """
 )

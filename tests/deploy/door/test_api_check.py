@@ -40,6 +40,8 @@ def test_door_that_reaches_the_api_has_no_problem(tmp_path: Path, api: HostileSe
     assert request.startswith(b"GET /alive HTTP/1.1\r\n")
     assert f"host: {httpx.URL(api.url).netloc.decode()}".encode() in request.lower()
     assert TOKEN_HEADER.lower().encode() not in request.lower()
+    # An API that stops would wait some seconds for the end of an idle connection.
+    assert b"connection: close\r\n" in request.lower()
 
 
 def test_door_that_does_not_reach_the_api_is_a_problem(tmp_path: Path, client: httpx.Client) -> None:
