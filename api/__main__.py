@@ -2,6 +2,10 @@
 
 import gc
 
+if __name__ == "__main__":
+    # The objects that are created until the server runs are permanent, and collections would take a fifth of that time.
+    gc.disable()
+
 import structlog
 import uvicorn
 
@@ -61,6 +65,7 @@ def main() -> None:
     addresses = ["http://{}:{}".format(*listener.getsockname()[:2]) for listener in sockets]
     log.info("listening", addresses=addresses, max_connections=max_connections)
     gc.freeze()  # else each full collection scans all startup objects: 85 ms
+    gc.enable()
     DrainingServer(config, context.leave).run(sockets=sockets)
 
 
