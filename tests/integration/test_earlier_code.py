@@ -15,7 +15,7 @@ import pytest
 from tests.integration.earlier_code import check_out, find_earlier_commit, run_command_line, start
 from tests.integration.test_rolling_restart import SANDBOXES, Load, running_loads
 from tests.services import http
-from tests.services.deployment import engine_settings
+from tests.services.deployment_settings import engine_settings
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
 from tests.services.ports import Port

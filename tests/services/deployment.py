@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 
@@ -20,7 +20,7 @@ from shared.sandboxes import specs
 from tests.factories import SECRET_KEY, make_user
 from tests.services import http
 from tests.services.client import Client
-from tests.services.deployment_settings import SHORTENED
+from tests.services.deployment_settings import SHORTENED, Engine, engine_settings
 from tests.services.directories import short_directory
 from tests.services.door import start_door
 from tests.services.foreign_locks import suspend_between_writes
@@ -28,30 +28,10 @@ from tests.services.forks import Fork
 from tests.services.ports import Port
 from tests.waiting import eventually
 
-# The prefix of doors' process names.
-DOOR = "door-"
+# The prefixes of process names.
+API, DOOR = "api", "door-"
 Process = Fork | subprocess.Popen[bytes]
 Start = Callable[[Sequence[str], Mapping[str, str], Path], Process]
-
-
-class Engine(Protocol):
-    """The addresses of a Docker Engine for a deployment's processes."""
-
-    @property
-    def host(self) -> str:
-        """The URL of the engine's socket."""
-
-    @property
-    def gateway(self) -> str:
-        """The address at which the engine's containers reach this machine."""
-
-    @property
-    def address(self) -> str:
-        """The address of this machine at which only this engine's door listens."""
-
-    @property
-    def network(self) -> str:
-        """The network of the engine's containers, as a CIDR; empty: docker0's."""
 
 
 class Deployment:
@@ -142,13 +122,13 @@ class Deployment:
 
         API processes are named `api`, `api-2`, …; workers `worker`, `worker-2`, …, or by their nodes if several.
         """
-        for name in _numbered("api", apis):
+        for name in _numbered(API, apis):
             self.start_api(name)
         for node in self.engines:
             for name in _numbered(node if len(self.engines) > 1 else "worker", workers):
                 self.start_worker(name, node)
 
-    def start_api(self, name: str = "api", **environment: str) -> None:
+    def start_api(self, name: str = API, **environment: str) -> None:
         """Start an API process and wait until the service is ready. Several processes share the port."""
         self._start("api", name, environment)
         eventually(lambda: self._is_ready(name), deadline_seconds=120)
@@ -209,12 +189,15 @@ class Deployment:
     def stop(self) -> None:
         """Shut down every process, and release the ports.
 
-        Doors stop last, because workers finish their jobs through them. Without its door, a worker would wait for each
-        agent server until it is killed.
+        Doors stop after the workers, which finish their jobs through them: without its door, a worker would wait for
+        each agent server until it is killed. The API ends last, because it drains the doors' idle connections.
         """
-        doors = [process for name, process in self._processes.items() if name.startswith(DOOR)]
-        _stop([process for name, process in self._processes.items() if not name.startswith(DOOR)])
-        _stop(doors)
+        doors, apis = self._named(DOOR), self._named(API)
+        others = [process for process in self._processes.values() if process not in (*doors, *apis)]
+        _terminate([*others, *apis])
+        _await_end(others)
+        _terminate(doors)
+        _await_end([*doors, *apis])
         self._processes.clear()
         self.database.close()
         for port in self._ports:
@@ -223,6 +206,9 @@ class Deployment:
     def log(self) -> str:
         """The output of all processes."""
         return "".join(path.read_text() for path in sorted(self._directory.glob("*.log")))
+
+    def _named(self, prefix: str) -> list[Process]:
+        return [process for name, process in self._processes.items() if name.startswith(prefix)]
 
     def _settings_of_node(self, node: str) -> dict[str, str]:
         return {"AW_NODE": node, **engine_settings(self.engines[node])}
@@ -265,24 +251,13 @@ def deployed(
                 sys.stdout.write(deployment.log())
 
 
-def engine_settings(engine: Engine) -> dict[str, str]:
-    """The environment variables with the addresses of an engine."""
-    return {
-        "AW_DOCKER_HOST": engine.host,
-        "AW_NODE_ADDRESS": engine.address,
-        "AW_SANDBOX_ADDRESSES": engine.network,
-        # Deployments share engines, and engines share the machine's addresses. Tests of firewall rules turn them on.
-        "AW_NETWORK_ISOLATION": "off",
-        # A test machine may have little space. Tests of disks set a size.
-        "AW_SANDBOX_DISK_BYTES": "0",
-        "AW_MIN_FREE_DISK_BYTES": "0",
-    }
-
-
-def _stop(processes: Sequence[Process]) -> None:
+def _terminate(processes: Sequence[Process]) -> None:
     for process in processes:
         process.send_signal(signal.SIGCONT)  # a suspended process would not receive the next signal
         process.send_signal(signal.SIGTERM)
+
+
+def _await_end(processes: Sequence[Process]) -> None:
     for process in processes:
         try:
             process.wait(20)

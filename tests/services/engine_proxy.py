@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.services.deployment import Engine
+from tests.services.deployment_settings import Engine
 from tests.services.directories import short_directory
 
 CHUNK = 65536

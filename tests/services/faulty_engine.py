@@ -13,7 +13,7 @@ from pathlib import Path
 
 import h11
 
-from tests.services.deployment import Engine
+from tests.services.deployment_settings import Engine
 from tests.services.directories import short_directory
 
 CHUNK = 65536

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 
 from tests.services import http, processes
-from tests.services.deployment import Engine, engine_settings
+from tests.services.deployment_settings import Engine, engine_settings
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.ports import Port
 from tests.waiting import eventually
