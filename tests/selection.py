@@ -96,6 +96,8 @@ ONLY_POSTGRESQL = "only-postgresql"
 ON_ONE = {"drill": "sqlite", "chaos": "postgresql"}
 # PostgreSQL's types reject more values: NUL, integers of 64 bits, surrogates.
 POSTGRESQL_FOR_A_CHANGE = ("tests/api/test_schemathesis.py",)
+# Longer values are truncated in tests' names, which are in reports and in each message between pytest's processes.
+MAX_NAMED = 60
 _FOLDERS = pytest.StashKey[dict[tuple[pytest.Collector, Path], pytest.Collector | None]]()
 
 
@@ -135,6 +137,13 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if config.option.database != "sqlite" and not has_room(MEMORY):
         header.append("warning: too little room in /dev/shm: PostgreSQL's files are on a disk, which takes much longer")
     return header
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a test by the beginning of a long value."""
+    if not isinstance(val, str | bytes) or len(val) <= MAX_NAMED:
+        return None
+    return f"{ascii(val[:MAX_NAMED]).removeprefix('b')[1:-1]}..{len(val)}"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -62,7 +62,7 @@ def test_rejected_token_is_a_403(
         ((200, {}, [None]), 502),
         ((200, {"Link": "<<<>;;rel="}, []), 200),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_provider_status_determines_the_response_status(
     search: Ask, git_host: FakeGitHost, instead: Any, status: int
