@@ -157,7 +157,7 @@ def test_messages_that_a_closed_websocket_kept_do_not_count_for_later_ones(
 
     def send(client: ClientConnection) -> None:
         with suppress(ConnectionClosed):
-            while True:
+            for _ in range(10):  # an endless loop would keep the client's lock from the thread that answers the close
                 client.send(MESSAGE)
 
     with serve() as api, agent_server(database, user, disconnect) as leaving:

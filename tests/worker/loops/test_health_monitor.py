@@ -26,6 +26,13 @@ from worker.sandboxes.reconciler import reconcile
 STUCK = 40
 
 
+def close(monitor: LivenessMonitor) -> None:
+    """Close the monitor, and wait for the checks that have begun: they use the test's database."""
+    monitor.close()
+    for executor in (monitor._probes, monitor._checks):
+        executor.shutdown()
+
+
 @pytest.fixture
 def context(context: WorkerContext) -> WorkerContext:
     """Context of a worker that tolerates three failed probes."""
@@ -188,7 +195,7 @@ def test_slow_servers_delay_no_other_probe(context: WorkerContext, user: ApiUser
         assert [requested[name] for name in stuck] == [1] * STUCK
     finally:
         held.set()
-        monitor.close()
+        close(monitor)
 
 
 def test_stalled_engine_delays_no_probe(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
@@ -213,7 +220,7 @@ def test_stalled_engine_delays_no_probe(context: WorkerContext, user: ApiUser, e
         assert observed == {silent: 1}
     finally:
         held.set()
-        monitor.close()
+        close(monitor)
 
 
 def test_probes_that_wait_for_a_thread_end_with_the_monitor(
