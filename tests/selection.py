@@ -32,19 +32,24 @@ from tests.stages.statements import read_choice, runs_on_postgresql
 # --- what is left out ------------------------------------------------------------------------------------------------
 
 # Left out of `make unit`: tests of tests, of deployment, of servers and of a real broker, which start processes; tests
-# that wait for the timeouts of stalled or hostile peers; tests with filled databases or recordings; and tests of all
-# operations.
+# that wait for the timeouts of stalled or hostile peers; tests with filled databases, recordings or megabytes of input;
+# and tests of all operations.
 NOT_IN_THE_INNER_LOOP = (
     "tests/api/agent_server/test_hostile_operations.py",
     "tests/api/lists/test_conditional.py",
+    "tests/api/middleware/test_request_body.py",
     "tests/api/middleware/test_responses.py",
     "tests/api/realtime/test_subscriber.py",
     "tests/api/request/test_authentication.py",
     "tests/api/routes/account/test_login.py",
+    "tests/api/routes/v1/test_large_reports.py",
     "tests/api/sandbox_proxy/test_hostile_replay.py",
+    "tests/api/sandbox_proxy/test_user_limits.py",
+    "tests/api/sandbox_proxy/test_websocket_bytes.py",
     "tests/api/server/",
     "tests/api/test_app.py",
     "tests/api/test_bad_input.py",
+    "tests/api/test_crowded_threads.py",
     "tests/api/test_hostile_requests.py",
     "tests/api/test_methods.py",
     "tests/api/test_schemathesis.py",
@@ -58,6 +63,8 @@ NOT_IN_THE_INNER_LOOP = (
     "tests/shared/cli/test_backups.py",
     "tests/shared/cli/test_broker.py",
     "tests/shared/cli/test_migrate.py",
+    "tests/shared/container_logs/test_printed_text.py",
+    "tests/shared/conversations/test_webhook_reports.py",
     "tests/shared/db/test_list_plans.py",
     "tests/shared/db/test_migrations.py",
     "tests/shared/db/test_stalled_database.py",
@@ -69,8 +76,10 @@ NOT_IN_THE_INNER_LOOP = (
     "tests/test_selection.py",
     "tests/test_suite.py",
     "tests/worker/agent_server/test_hostile_servers.py",
+    "tests/worker/conversations/test_many_children.py",
     "tests/worker/leasing/test_stalled_database.py",
     "tests/worker/loops/test_sweep_plans.py",
+    "tests/worker/network/test_routes.py",
     "tests/worker/sandboxes/test_plan_walk.py",
     "tests/worker/sandboxes/test_reconciler_properties.py",
     "tests/worker/test_celery_consumer.py",

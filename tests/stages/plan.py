@@ -9,9 +9,12 @@ from tests.stages.pythons import environment_of
 
 LINT = ("make", "lint")
 IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
-# Three processes keep two cores busy although some tests wait, and each further process would collect all tests, too.
 # The first process begins with the longest tests, which mostly wait; the others take over the rest of its share.
-PROCESSES = ("-n", "3", "--dist", "worksteal", "--longest-first")
+_BY_STEALING = ("--dist", "worksteal", "--longest-first")
+# Three processes keep two cores busy although some tests wait, and each further process would collect all tests, too.
+PROCESSES = ("-n", "3", *_BY_STEALING)
+# With PostgreSQL and the tests that `make unit` leaves out, tests wait more.
+PROCESSES_FOR_A_CHANGE = ("-n", "4", *_BY_STEALING)
 # These tests spend more than half of their time waiting. Tests that share a heavy fixture stay in one process.
 _BY_GROUP = ("--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
 WAITING = ("-n", "4", *_BY_GROUP)
@@ -104,7 +107,7 @@ INTEGRATION: Groups = [
 ]
 CI: Groups = [
     # The first two keep at most one core busy, and do not depend on the third.
-    [LINT_STAGE, IMAGES_STAGE, without_engine(select("unit", "-m", "unit", *PROCESSES))],
+    [LINT_STAGE, IMAGES_STAGE, without_engine(select("unit", "-m", "unit", *PROCESSES_FOR_A_CHANGE))],
     [select("real", "-m", "real", *WAITING)],
     [select("drills", "-m", "drill", "tests/drills", *ALONE)],
     [select("chaos", "-m", "chaos", "tests/drills", *ALONE)],
