@@ -5,6 +5,7 @@ scripts, since responses of sandboxes come from the same origin (decision 32).
 """
 
 import json
+import posixpath
 import secrets
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, urlsplit
@@ -24,7 +25,7 @@ from api.web.pages import restrict
 # Paths under these prefixes are never the web UI's.
 RESERVED = ("/api/", "/oauth/", "/sandbox/")
 # File names in these folders contain a digest of the content.
-IMMUTABLE = ("/assets/",)
+IMMUTABLE = ("assets/",)
 CACHE, REVALIDATE = "public, max-age=31536000, immutable", "no-cache"
 
 
@@ -46,9 +47,9 @@ class Canvas:
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or _is_reserved(path):
             await self._otherwise(scope, receive, send)
             return
-        request = Request(scope, receive)
-        if _is_file(path):
-            response: ASGIApp = await self._send_file(scope, path)
+        request, file = Request(scope, receive), _file_name(path)
+        if _is_file(file):
+            response: ASGIApp = await self._send_file(scope, file)
         else:
             response = await self._respond(request, path) if _comes_from_browser(request) else self._otherwise
         await response(scope, receive, send)
@@ -60,12 +61,12 @@ class Canvas:
             return RedirectResponse(f"/login?returnTo={quote(return_to, safe='/')}", 303)
         return self._send_page(own_origin(request))
 
-    async def _send_file(self, scope: Scope, path: str) -> Response:
+    async def _send_file(self, scope: Scope, file: str) -> Response:
         try:
-            response = await self._files.get_response(path.lstrip("/"), scope)
+            response = await self._files.get_response(file, scope)
         except HTTPException:
             return error_response(404, "Not Found")
-        response.headers["Cache-Control"] = CACHE if path.startswith(IMMUTABLE) else REVALIDATE
+        response.headers["Cache-Control"] = CACHE if file.startswith(IMMUTABLE) else REVALIDATE
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 
@@ -90,8 +91,14 @@ def _comes_from_browser(request: Request) -> bool:
     return not has_key and any(kind in accepted for kind in ("text/html", "text/*", "*/*"))
 
 
-def _is_file(path: str) -> bool:
-    return path != "/index.html" and bool(PurePosixPath(path).suffix)
+def _file_name(path: str) -> str:
+    """The file that a path names, in the one spelling that has no `..`, `.` or further slashes."""
+    return posixpath.normpath(path.lstrip("/"))
+
+
+def _is_file(file: str) -> bool:
+    """Whether a file is sent as it is. The page is not: it needs a login and a policy."""
+    return file != "index.html" and bool(PurePosixPath(file).suffix)
 
 
 def _headers(origin: str, nonce: str) -> dict[str, str]:

@@ -46,11 +46,15 @@ def browser(client: TestClient, user: ApiUser) -> TestClient:
     return client
 
 
-@pytest.mark.parametrize("path", ["/", "/conversations/1", "/settings/llm?a=b", "/launch", "/index.html"])
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/conversations/1", "/settings/llm?a=b", "/launch", "/index.html", "/index.html/", "/assets/..%2findex.html"],
+)
 def test_signed_in_browser_gets_the_page(browser: TestClient, path: str) -> None:
     response = browser.get(path)
     assert (response.status_code, response.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert response.headers["Cache-Control"] == "no-store"
+    assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
     assert f"window.__AGENT_CANVAS_LOCK_TO_CLOUD__={json.dumps(ORIGIN)};" in response.text
     assert "window.__AGENT_CANVAS_DO_NOT_TRACK__=true;" in response.text
     assert browser.head(path).status_code == 200
@@ -77,6 +81,7 @@ def test_content_security_policy_allows_the_page_s_scripts_only(browser: TestCli
         ("/", "/login?returnTo=/"),
         ("/conversations/1?a=b&c=d", "/login?returnTo=/conversations/1%3Fa%3Db%26c%3Dd"),
         ("//elsewhere/x", "/login?returnTo=//elsewhere/x"),
+        ("//index.html", "/login?returnTo=//index.html"),
     ],
 )
 def test_signed_out_browser_is_led_to_the_login_and_back(
