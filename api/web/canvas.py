@@ -24,9 +24,10 @@ from api.web.pages import restrict
 
 # Paths under these prefixes are never the web UI's.
 RESERVED = ("/api/", "/oauth/", "/sandbox/")
-# File names in these folders contain a digest of the content.
-IMMUTABLE = ("assets/",)
-CACHE, REVALIDATE = "public, max-age=31536000, immutable", "no-cache"
+# A page needs hundreds of these files. Their names have a digest, but of the content before `deploy/canvas` patched it:
+# after an update of this service, a file with the same name may have other content.
+SCRIPTS = "assets/"
+CACHE, REVALIDATE = "public, max-age=600", "no-cache"
 
 
 class Canvas:
@@ -66,7 +67,7 @@ class Canvas:
             response = await self._files.get_response(file, scope)
         except HTTPException:
             return error_response(404, "Not Found")
-        response.headers["Cache-Control"] = CACHE if file.startswith(IMMUTABLE) else REVALIDATE
+        response.headers["Cache-Control"] = CACHE if file.startswith(SCRIPTS) else REVALIDATE
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 

@@ -96,7 +96,7 @@ def test_signed_out_browser_is_led_to_the_login_and_back(
 
 def test_files_of_the_page_need_no_login(client: TestClient) -> None:
     for path, content, kept in (
-        ("/assets/a-1.js", "export default 1", "public, max-age=31536000, immutable"),
+        ("/assets/a-1.js", "export default 1", "public, max-age=600"),
         ("/monaco/vs/loader.js", "define()", "no-cache"),
         ("/favicon.ico", "icon", "no-cache"),
     ):
@@ -106,6 +106,15 @@ def test_files_of_the_page_need_no_login(client: TestClient) -> None:
         again = client.get(path, headers={"If-None-Match": response.headers["ETag"]})
         assert (again.status_code, again.text) == (304, "")
     assert client.get("/assets/a-1.js").headers["Content-Type"].startswith("text/javascript")
+
+
+def test_browsers_get_a_file_that_an_update_has_patched(client: TestClient, page: Path) -> None:
+    response = client.get("/assets/a-1.js")
+    kept = dict(part.strip().partition("=")[::2] for part in response.headers["Cache-Control"].split(","))
+    assert ("immutable" in kept, int(kept["max-age"]) <= 600) == (False, True)
+    (page / "assets" / "a-1.js").write_text("export default 22")
+    again = client.get("/assets/a-1.js", headers={"If-None-Match": response.headers["ETag"]})
+    assert (again.status_code, again.text) == (200, "export default 22")
 
 
 @pytest.mark.parametrize(
