@@ -98,7 +98,10 @@ CurrentSandbox = Annotated[Sandbox, Depends(get_sandbox)]
 
 
 @lru_cache(maxsize=1024)
-def _client_url(origin: str, port: int) -> str:
+def _client_url(origin: str, port: int) -> str | None:
+    """The URL of the client port at the origin's host; None if that would send a sandbox's key without TLS."""
+    if origin.startswith("https:"):
+        return None
     host = re.sub(r":\d*$", "", urlsplit(origin).netloc.rpartition("@")[2])
     return f"http://{host}:{port}"
 

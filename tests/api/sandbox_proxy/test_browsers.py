@@ -70,6 +70,8 @@ def test_browser_gets_the_sandbox_path_and_other_clients_the_client_port(
         ({"client_port": 0, "web_url": "https://agents.example"}, "https://agents.example/sandbox/{id}"),
         ({"client_port": 4, "web_url": "http://agents.example:80/"}, "http://agents.example:4"),
         ({"client_port": 4, "web_url": "http://[::1]:80/"}, "http://[::1]:4"),
+        # A key must not be sent without TLS because no URL with TLS is set.
+        ({"client_port": 4, "web_url": "https://agents.example"}, "https://agents.example/sandbox/{id}"),
         ({"client_port": 4, "client_url": "https://clients.example/"}, "https://clients.example"),
     ],
 )
