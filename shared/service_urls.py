@@ -1,11 +1,11 @@
-"""Checks of the URLs and hosts in settings. Their errors contain no part of a URL: it may have a password."""
+"""Checks of the URLs, hosts and ports in settings. Their errors contain no part of a URL: it may have a password."""
 
 import re
 from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field, ValidationInfo
 
 # As SQLAlchemy reads it: a password ends at the first `@`, and what follows is the host.
 DATABASE = re.compile(
@@ -106,6 +106,17 @@ def check_origins(text: str) -> str:
     return text
 
 
+def check_client_port(port: int, values: ValidationInfo) -> int:
+    """The client port, if it is not the service's own: what arrives there is for sandboxes alone.
+
+    Raises:
+        ValueError: it is.
+    """
+    if port == values.data.get("port"):
+        raise ValueError("AW_PORT is the same port: set one of them to another port")
+    return port
+
+
 def _lists(kind: re.Pattern[str], text: str) -> bool:
     items = filter(None, map(str.strip, text.split(",")))
     return all(map(kind.fullmatch, items))
@@ -114,6 +125,7 @@ def _lists(kind: re.Pattern[str], text: str) -> bool:
 DatabaseUrl = Annotated[str, AfterValidator(check_database_url)]
 BrokerUrl = Annotated[str, AfterValidator(check_broker_url)]
 Url = Annotated[str, AfterValidator(check_web_url)]
+ClientPort = Annotated[int, Field(ge=0, le=65535), AfterValidator(check_client_port)]
 Host = Annotated[str, AfterValidator(check_host)]
 GitHosts = Annotated[str, AfterValidator(check_git_hosts)]
 Origins = Annotated[str, AfterValidator(check_origins)]

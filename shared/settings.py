@@ -12,7 +12,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.addresses import NEVER, ModelServers, Networks, in_url, split_list
 from shared.env_file import FileSettings
-from shared.service_urls import BrokerUrl, DatabaseUrl, GitHosts, Host, Origins, Url
+from shared.service_urls import BrokerUrl, ClientPort, DatabaseUrl, GitHosts, Host, Origins, Url
 
 FLOWER_USER = "flower"
 SANDBOX_NETWORK = IPv4Network("10.213.0.0/20")
@@ -97,8 +97,8 @@ class Settings(FileSettings):
     canvas_dir: str = Field("", description="Directory of the web UI; empty: canvas in the var directory")
     flower_port: int = Field(5555, ge=1, le=65535, description="Port that Flower listens on, at 127.0.0.1")
     flower_url: Url = Field("", description="URL of a Flower on another machine, with its login; empty: this machine's")
-    client_port: int = Field(
-        3002, ge=0, le=65535, description="Port on which clients with a sandbox's key reach its agent server; 0: none"
+    client_port: ClientPort = Field(
+        3002, validate_default=True, description="Port for clients with a sandbox's key, to its agent server; 0: none"
     )
     client_url: Url = Field("", description="URL of the client port; empty: from the host of a request, and the port")
     sandbox_api_url: Url = Field("", description="The API's URL for nodes' doors; empty: this machine's host and port")

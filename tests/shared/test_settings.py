@@ -104,6 +104,12 @@ def test_urls_have_no_slash_at_their_end(values: dict[str, Any], public: str, ap
     assert (made.public_url, made.api_url) == (public, api)
 
 
+@pytest.mark.parametrize("values", [{"port": 3002}, {"port": 80, "client_port": 80}])
+def test_client_port_is_not_the_port_of_the_service(values: dict[str, int]) -> None:
+    with pytest.raises(ValidationError, match="AW_PORT is the same port"):
+        settings(**values)
+
+
 @pytest.mark.parametrize("text", ["a,b", " a , b ,", "a\nb\n", ",a,\n\nb"])
 def test_secret_keys_are_listed_in_order(text: str) -> None:
     assert settings(secret_keys=SecretStr(text)).vault_keys == ["a", "b"]
