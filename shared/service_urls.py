@@ -68,6 +68,18 @@ def check_web_url(url: str) -> str:
     return url
 
 
+def check_public_url(url: str) -> str:
+    """The URL, if it is one of a web server's root: pages, forms and redirects name paths from there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    parts = urlsplit(check_web_url(url))
+    if "@" in parts.netloc or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError("use a URL without a path, such as https://HOST: the service needs a host of its own")
+    return url
+
+
 def check_host(host: str) -> str:
     """The host, if it is a name or an address. An IPv6 address has no brackets then: sockets do not accept them.
 
@@ -126,6 +138,7 @@ DatabaseUrl = Annotated[str, AfterValidator(check_database_url)]
 BrokerUrl = Annotated[str, AfterValidator(check_broker_url)]
 Url = Annotated[str, AfterValidator(check_web_url)]
 ClientPort = Annotated[int, Field(ge=0, le=65535), AfterValidator(check_client_port)]
+PublicUrl = Annotated[str, AfterValidator(check_public_url)]
 Host = Annotated[str, AfterValidator(check_host)]
 GitHosts = Annotated[str, AfterValidator(check_git_hosts)]
 Origins = Annotated[str, AfterValidator(check_origins)]

@@ -12,7 +12,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.addresses import NEVER, ModelServers, Networks, in_url, split_list
 from shared.env_file import FileSettings
-from shared.service_urls import BrokerUrl, ClientPort, DatabaseUrl, GitHosts, Host, Origins, Url
+from shared.service_urls import BrokerUrl, ClientPort, DatabaseUrl, GitHosts, Host, Origins, PublicUrl, Url
 
 FLOWER_USER = "flower"
 SANDBOX_NETWORK = IPv4Network("10.213.0.0/20")
@@ -93,7 +93,7 @@ class Settings(FileSettings):
     model_servers: ModelServers = Field(
         "", description="Model servers on private addresses that sandboxes may reach, address:port, comma-separated"
     )
-    web_url: Url = Field("", description="The service's URL for its users; empty: from host and port")
+    web_url: PublicUrl = Field("", description="The service's URL for its users; empty: from host and port")
     canvas_dir: str = Field("", description="Directory of the web UI; empty: canvas in the var directory")
     flower_port: int = Field(5555, ge=1, le=65535, description="Port that Flower listens on, at 127.0.0.1")
     flower_url: Url = Field("", description="URL of a Flower on another machine, with its login; empty: this machine's")

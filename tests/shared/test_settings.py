@@ -50,6 +50,8 @@ def test_database_urls_are_normalised(given: str, in_force: str) -> None:
         {"sandbox_api_url": "hush:3000"},
         {"sandbox_api_url": "10.0.0.1:3000/hush"},
         {"web_url": "hush"},
+        {"web_url": "https://agents.example/hush"},
+        {"web_url": "https://u:hush@agents.example"},
         {"client_url": "ws://hush"},
         {"flower_url": "https://flower:hush@"},
         {"traces_url": "http://hush:x/v1/traces"},
