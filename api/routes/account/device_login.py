@@ -16,7 +16,7 @@ from api.errors.openapi import error_responses, pages
 from api.request.authentication import find_signed_in
 from api.request.context import Context, ContextDep
 from api.request.form import Form
-from api.request.session_cookie import check_origin
+from api.request.session_cookie import check_origin, own_origin
 from api.schemas.v1.device_login import DeviceCodes, DeviceRefusal, DeviceToken, slow_down
 from api.web.device_pages import show_code_form, show_form, show_outcome
 from shared.db.database import UNAVAILABLE
@@ -55,7 +55,7 @@ def authorize(context: ContextDep, request: Request, form: Form, client: Client 
     )
     with context.database.transaction() as session:
         begun = device_authorizations.begin(session, context.vault, requester)
-    page = f"{context.settings.public_url}{PAGE}"
+    page = f"{own_origin(request)}{PAGE}"
     return DeviceCodes(
         device_code=begun.device_code,
         user_code=begun.user_code,

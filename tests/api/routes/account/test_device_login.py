@@ -57,6 +57,7 @@ def test_device_gets_a_key_once_its_user_approves(client: TestClient, database: 
     uris = {"verification_uri", "verification_uri_complete"}
     assert set(begun) == uris | {"device_code", "user_code", "expires_in", "interval"}
     assert (begun["expires_in"], begun["interval"]) == (600, 5)
+    assert begun["verification_uri"] == f"http://testserver{VERIFY}"
     assert begun["verification_uri_complete"] == f"{begun['verification_uri']}?user_code={begun['user_code']}"
     assert error_of(client, begun) == "authorization_pending"
     assert decide(client, begun["user_code"], user.key) == 200
