@@ -113,8 +113,7 @@ def create_own_key(
     user = session.exec(locked(select(User).where(User.id == user_id), key_share=True)).one_or_none()
     if user is None:
         raise NotFound("user", user_id)
-    if len(list_in_force(session, user_id)) >= MAX_KEYS:
-        raise Conflict(f"a user can have at most {MAX_KEYS} keys: revoke one first")
+    require_room(session, user_id)
     ends = _require_in_force(session, made_with).expires_at if made_with else None
     if ends and expires_at and expires_at > ends:
         raise Invalid("a key can't outlive the key that creates it")
@@ -123,6 +122,16 @@ def create_own_key(
     _delete_ended(session, user_id)
     row = session.exec(select(ApiKey).where(ApiKey.digest == vault.digest(key))).one()
     return row, key
+
+
+def require_room(session: Session, user_id: str) -> None:
+    """Check that the user may have one more key.
+
+    Raises:
+        Conflict: the user has the maximum number of keys already.
+    """
+    if len(list_in_force(session, user_id)) >= MAX_KEYS:
+        raise Conflict(f"a user can have at most {MAX_KEYS} keys: revoke one first")
 
 
 def revoke_own_key(session: Session, user_id: str, key_id: str) -> None:

@@ -104,7 +104,10 @@ def decide(session: Session, vault: Vault, user_code: str, key_id: str, *, appro
 
     Raises:
         NotFound: no request is pending under that code.
+        Conflict: it is approved, and the user has the maximum number of keys already.
     """
+    if approve:
+        api_keys.require_room(session, session.get_one(ApiKey, key_id).user_id)
     row = session.exec(locked(_of_user(vault, user_code))).one_or_none()
     if row is None:
         raise NotFound("device login", _normal(user_code), by="code")

@@ -20,7 +20,7 @@ from api.request.session_cookie import check_origin, own_origin
 from api.schemas.v1.device_login import DeviceCodes, DeviceRefusal, DeviceToken, slow_down
 from api.web.device_pages import show_code_form, show_form, show_outcome
 from shared.db.database import UNAVAILABLE
-from shared.errors import Forbidden, NotFound, Unauthenticated
+from shared.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from shared.models import DeviceAuthorization
 from shared.users import device_authorizations
 from shared.users.api_keys import AuthenticatedKey
@@ -104,7 +104,9 @@ async def get_page(request: Request, context: ContextDep, user_code: UserCode = 
 
 
 @router.post(
-    "/verify", response_class=HTMLResponse, responses=pages(400, 401, 403, 404) | error_responses(408, 413, 429, 503)
+    "/verify",
+    response_class=HTMLResponse,
+    responses=pages(400, 401, 403, 404, 409) | error_responses(408, 413, 429, 503),
 )
 async def decide(request: Request, context: ContextDep, form: Form) -> HTMLResponse:
     """Approve or deny a device: a form with `user_code`, and `decision`, which is `approve` or `deny`.
@@ -124,10 +126,9 @@ async def decide(request: Request, context: ContextDep, form: Form) -> HTMLRespo
             return show_form(code, requester, "Choose whether to approve or to deny.", 400, _name(signed_in))
         holder = signed_in or await context.callers.find(key)
         await run_in_threadpool(_decide, context, code, holder.key_id, approve=decision == "approve")
-    except Forbidden:
-        return show_form(code, requester, "This must be sent from this page.", 403, _name(signed_in))
-    except Unauthenticated:
-        return show_form(code, requester, "That is no valid API key.", 401)
+    except (Conflict, Forbidden, Unauthenticated) as error:
+        status, complaint = _explain(error)
+        return show_form(code, requester, complaint, status, _name(signed_in))
     except NotFound:
         return show_code_form(code, UNKNOWN_CODE, 404)
     return show_outcome(approved=decision == "approve")
@@ -140,6 +141,16 @@ def _find(context: Context, code: str) -> DeviceAuthorization | None:
 
 def _name(holder: AuthenticatedKey | None) -> str | None:
     return holder and holder.name
+
+
+def _explain(error: Conflict | Forbidden | Unauthenticated) -> tuple[int, str]:
+    """The status of a refused decision, and the complaint."""
+    match error:
+        case Forbidden():
+            return 403, "This must be sent from this page."
+        case Unauthenticated():
+            return 401, "That is no valid API key."
+    return 409, f"It would get no key, because {error}."
 
 
 def _decide(context: Context, code: str, key_id: str, *, approve: bool) -> None:

@@ -113,10 +113,18 @@ def test_invalid_requests_for_keys_are_refused(client: TestClient, user: ApiUser
 
 
 def test_user_has_at_most_a_hundred_keys(client: TestClient, user: ApiUser) -> None:
-    for number in range(99):
-        make(client, user, f"k{number}")
+    keys = [make(client, user, f"k{number}") for number in range(99)]
     response = client.post(PATH, json={"name": "one more"}, headers=user.headers)
     assert (response.status_code, "100" in response.json()["detail"]) == (409, True)
+    # A device that is approved gets a key, too. Its user learns from the page that it gets none.
+    begun = client.post("/oauth/device/authorize", json={}).json()
+    form = {"user_code": begun["user_code"], "api_key": user.key, "decision": "approve"}
+    page = client.post("/oauth/device/verify", data=form)
+    assert (page.status_code, "at most 100 keys: revoke one first" in page.text) == (409, True)
+    client.delete(f"{PATH}/{keys[0]['id']}", headers=user.headers)
+    assert client.post("/oauth/device/verify", data=form).status_code == 200
+    device = {"device_code": begun["device_code"]}
+    assert client.post("/oauth/device/token", data=device).json()["access_token"]
 
 
 def test_keys_of_other_users_are_a_404(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
