@@ -4,8 +4,10 @@ import asyncio
 from contextlib import suppress
 from typing import NoReturn
 
+from starlette.concurrency import run_in_threadpool
+
 from api.limits.addresses import group
-from api.request.context import Context
+from api.request.context import UNKNOWN, Context
 from api.sandbox_proxy.request import ProxyRequest
 from shared.agent_server.errors import AgentServerUnreachable
 from shared.db.database import StoreError
@@ -14,10 +16,11 @@ from shared.sandboxes import access as sandbox_access
 from shared.sandboxes.access import SandboxAccess
 from shared.sandboxes.status import agent_server
 from shared.sql.write_slots import caller
+from shared.users import api_keys
 
 KEY_REQUIRED = "a key is required: X-Session-API-Key: <the sandbox's>, or Authorization: Bearer <its owner's>"
 SESSION_KEY_REQUIRED = "the sandbox's key is required: X-Session-API-Key: <key>"
-# Pause between two checks of a user's key, which may be revoked. A sandbox's key ends with the sandbox.
+# Pause between two checks of a user's key.
 RECHECK_SECONDS = 60.0
 
 
@@ -70,9 +73,11 @@ class AccessCheck:
         """
         while True:
             await asyncio.sleep(RECHECK_SECONDS)
-            if not proxied.session_key:
+            if proxied.may_be_revoked:
                 with suppress(StoreError):
-                    await self.check(proxied)
+                    owner_id = (await self.check(proxied)).owner_id
+                    if proxied.key_id is not None:
+                        await run_in_threadpool(self._require_in_force, owner_id, proxied.key_id)
 
     async def _find(self, proxied: ProxyRequest) -> SandboxAccess:
         if not proxied.has_key:
@@ -82,6 +87,11 @@ class AccessCheck:
         if proxied.session_key:
             return await self._find_by_session_key(proxied.sandbox_id, proxied.session_key)
         return await self._find_by_api_key(proxied.sandbox_id or "", proxied.api_key or "")
+
+    def _require_in_force(self, user_id: str, key_id: str) -> None:
+        with self._context.database.reading() as session:
+            if api_keys.find_in_force(session, user_id, key_id) is None:
+                raise Unauthenticated(UNKNOWN)
 
     async def _find_by_session_key(self, sandbox_id: str | None, key: str) -> SandboxAccess:
         found = await self._context.accessed.find(key)

@@ -91,7 +91,7 @@ class HttpProxy:
         Raises:
             WorkspaceError: the response has not begun.
         """
-        if proxied.session_key:
+        if not proxied.may_be_revoked:
             await work
             return
         tasks = asyncio.create_task(work), asyncio.create_task(self._access.recheck(proxied))

@@ -39,6 +39,8 @@ class ProxyRequest:
     api_key: str | None
     # A port of the sandbox other than its agent server's.
     port: int | None = None
+    # The id of the user's API key, for a request that this service has authenticated before.
+    key_id: str | None = None
 
     @property
     def path(self) -> str:
@@ -56,6 +58,11 @@ class ProxyRequest:
     def has_key(self) -> bool:
         """Whether the request has a key, right or wrong."""
         return bool(self.session_key or self.api_key)
+
+    @property
+    def may_be_revoked(self) -> bool:
+        """Whether the request came with a user's key. A sandbox's key ends with the sandbox."""
+        return not self.session_key or self.key_id is not None
 
     @property
     def is_safe(self) -> bool:

@@ -68,6 +68,7 @@ async def ask_sandbox(
         client=request.client.host if request.client else None,
         session_key=key,
         api_key=None,
+        key_id=caller.key_id,
     )
     return Forwarded(request.app.state.sandbox_path.http, proxied, wanted.content())
 

@@ -31,6 +31,21 @@ def test_stream_ends_with_its_key(
     assert eventually(lambda: agent.server.left == 1)
 
 
+def test_stream_through_the_cloud_proxy_ends_with_its_key(
+    api: httpx.Client, database: Database, user: ApiUser, running: Sandbox, agent: Agent
+) -> None:
+    request = {"host": f"http://h/sandbox/{running.id}", "path": "/stream", "headers": key_of(running)}
+    with api.stream("POST", "/api/cloud-proxy", json=request, headers=user.headers, timeout=10) as response:
+        pieces = response.iter_text()
+        for number in (1, 2):
+            agent.server.pieces = number
+            assert next(pieces) == f"data: {number}\n\n"
+        revoke(database, user)
+        with pytest.raises(httpx.RemoteProtocolError):
+            next(pieces)
+    assert eventually(lambda: agent.server.left == 1)
+
+
 def test_request_ends_with_its_key_before_its_response_begins(
     api: httpx.Client, database: Database, user: ApiUser, running: Sandbox, agent: Agent
 ) -> None:
