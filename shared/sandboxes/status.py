@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -38,6 +39,8 @@ class ObservedState:
     exposed_urls: list[dict[str, Any]] | None = None
     # The seconds of each phase that led to this state, for the sandbox's history.
     phases: dict[str, float] | None = field(default=None, compare=False)
+    # When its container was last started; None: that is unknown, or it does not run.
+    started_at: datetime | None = field(default=None, compare=False)
 
 
 def read_state(sandbox: Sandbox) -> ObservedState:
@@ -49,6 +52,12 @@ def read_state(sandbox: Sandbox) -> ObservedState:
         pause_kind=PauseKind(sandbox.pause_kind) if sandbox.pause_kind else None,
         exposed_urls=sandbox.exposed_urls,
     )
+
+
+def was_restarted(sandbox: Sandbox, state: ObservedState) -> bool:
+    """Whether a running sandbox's container has ended and was started again since, and no check has seen its end."""
+    is_running = sandbox.status == state.status == Status.RUNNING
+    return is_running and state.started_at is not None and state.started_at > sandbox.status_changed_at
 
 
 def agent_server(exposed_urls: Sequence[Mapping[str, Any]] | None) -> str | None:
@@ -86,7 +95,7 @@ def set_status(
         raise IllegalTransition(f"sandbox {sandbox.id}: {before} → {state.status}")
     moved = (state.status, state.pause_kind) != (before, sandbox.pause_kind)
     columns = _columns(sandbox, state, observed_generation)
-    if moved:
+    if moved or was_restarted(sandbox, state):
         columns["status_changed_at"] = now()
     if releases_lease:
         columns |= leases.RELEASED

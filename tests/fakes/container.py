@@ -3,11 +3,15 @@
 import json
 import queue
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 from shared.container_logs.printed_text import PrintedLine, PrintedLog
-from worker.engine.protocol import ContainerRequest, ContainerState, ContainerSummary, EngineFailing
+from worker.engine.protocol import ContainerRequest, ContainerState, ContainerStatus, ContainerSummary, EngineFailing
+
+# Docker's time of a start that has not happened.
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass
@@ -24,6 +28,7 @@ class FakeContainer:
     files: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     container_id: str = field(default_factory=lambda: uuid4().hex)
+    started_at: datetime = NEVER
     # Whether its network was removed after its last stop, and whether a start has failed since.
     is_cut_off: bool = False
     has_lost_network: bool = False
@@ -47,6 +52,22 @@ class FakeContainer:
             return {}
         running = self.state in (ContainerState.RUNNING, ContainerState.PAUSED)
         return {self.request.network.name if self.request.network else "bridge": self.address if running else ""}
+
+    @property
+    def status(self) -> ContainerStatus:
+        """The container as it is observed."""
+        return ContainerStatus(
+            self.state,
+            exit_code=self.exit_code,
+            oom_killed=self.oom_killed,
+            address=next(iter(self.networks.values()), ""),
+            is_published=self.is_published,
+            labels=dict(self.request.labels),
+            networks=self.networks,
+            container_id=self.container_id,
+            started_at=self.started_at,
+            has_lost_network=self.has_lost_network,
+        )
 
     @property
     def summary(self) -> ContainerSummary:

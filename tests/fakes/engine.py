@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import httpx
 
+from shared.clock import now
 from shared.container_logs.printed_text import PrintedLog
 from shared.ids import new_id
 from tests.fakes.agent_server import FakeAgentServer
@@ -90,17 +91,7 @@ class FakeEngine:
             if (found := self.containers.get(name)) is None:
                 labels = self.volumes.get(name)
                 return ContainerStatus(ContainerState.ABSENT, has_volume=labels is not None, labels=dict(labels or {}))
-            return ContainerStatus(
-                found.state,
-                exit_code=found.exit_code,
-                oom_killed=found.oom_killed,
-                address=next(iter(found.networks.values()), ""),
-                is_published=found.is_published,
-                labels=dict(found.request.labels),
-                networks=found.networks,
-                container_id=found.container_id,
-                has_lost_network=found.has_lost_network,
-            )
+            return found.status
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
         self._enter("create", request.name)
@@ -152,6 +143,7 @@ class FakeEngine:
             found.require_network()
             found.address = f"172.17.{next(self._addresses)}.2"
             found.state, found.exit_code, found.oom_killed = ContainerState.RUNNING, 0, False
+            found.started_at = now()
             found.log.append("the last line")
             self._publish(found, "start")
             if isinstance(self.at_boot, int):

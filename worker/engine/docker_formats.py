@@ -34,6 +34,7 @@ def read_observed(found: dict[str, Any]) -> ContainerStatus:
         labels=found["Config"]["Labels"] or {},
         networks=networks,
         container_id=found["Id"],
+        started_at=read_time(state["StartedAt"]),
         has_lost_network=names_lost_network(state.get("Error") or ""),
     )
 

@@ -9,6 +9,7 @@ EngineError
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
@@ -56,6 +57,8 @@ class ContainerStatus:
     networks: dict[str, str] = field(default_factory=dict)
     # The engine's id of the container. The next container with its name has another id.
     container_id: str = ""
+    # When it was last started, by the clock of the engine's machine; year 1: never. None: there is no container.
+    started_at: datetime | None = None
     # Whether its last start failed because the engine has removed its network, and perhaps made another of that name.
     has_lost_network: bool = False
 

@@ -93,7 +93,7 @@ class StatusWriter:
             case Action.WRITE_RUNNING:
                 outside = None if self._sandbox.desired == Desired.RUNNING else Reason.RESUMED_OUTSIDE
                 state = ObservedState(Status.RUNNING, outside, exposed_urls=self.urls(observed), phases=self._phases())
-                self._write(state, releases_lease=True)
+                self._write(replace(state, started_at=observed.started_at), releases_lease=True)
             case Action.WRITE_PAUSED:
                 kind = PauseKind.FROZEN if observed.state == ContainerState.PAUSED else PauseKind.STOPPED
                 state = ObservedState(Status.PAUSED, self._why_paused(kind), pause_kind=kind)
@@ -274,7 +274,8 @@ class StatusWriter:
         """Whether the agent server may have been booted again, by a worker or outside: a frozen one was not."""
         row = self._sandbox
         is_same = row.status == Status.RUNNING or row.pause_kind == PauseKind.FROZEN
-        return state.status == Status.RUNNING and row.ready_at is not None and not is_same
+        is_other = not is_same or sandbox_status.was_restarted(row, state)
+        return state.status == Status.RUNNING and row.ready_at is not None and is_other
 
     def _measure_start(self) -> None:
         """Measure a start: as a whole, and by phase if this run executed all of it."""
@@ -291,5 +292,5 @@ class StatusWriter:
 
     def _is_written(self, state: ObservedState) -> bool:
         row = self._sandbox
-        is_observed = row.generation == row.observed_generation
+        is_observed = row.generation == row.observed_generation and not sandbox_status.was_restarted(row, state)
         return is_observed and row.attempt == 0 and state == sandbox_status.read_state(row)

@@ -125,6 +125,23 @@ def test_end_is_read_from_a_server_that_was_booted_outside(
     assert row(context, Conversation, conversation.id).execution_status == "finished"
 
 
+def test_end_is_read_from_a_server_that_was_restarted_between_two_checks(
+    context: WorkerContext, engine: FakeEngine, server: FakeAgentServer, conversation: Conversation
+) -> None:
+    """`docker restart`: at the next check the container runs, and its status is as before."""
+    server.add(conversation.id, execution_status="finished")
+    kill(engine, conversation.sandbox_id)
+    engine.start(container_name(conversation.sandbox_id))
+    recheck(context, conversation.sandbox_id)
+    deliver(context)
+    assert row(context, Sandbox, conversation.sandbox_id).status == Status.RUNNING
+    assert row(context, Conversation, conversation.id).execution_status == "finished"
+    written = row(context, Sandbox, conversation.sandbox_id).updated_at
+    recheck(context, conversation.sandbox_id)
+    deliver(context)
+    assert row(context, Sandbox, conversation.sandbox_id).updated_at == written
+
+
 @pytest.mark.parametrize("status", [403, 422])
 def test_server_that_refuses_changes_nothing(
     context: WorkerContext, engine: FakeEngine, server: FakeAgentServer, conversation: Conversation, status: int

@@ -20,7 +20,7 @@ def test_container_that_does_not_run_has_no_address(state: str, address: str) ->
     assert read_summary(item).networks == {"agent-workspace-1": address}
     found: dict[str, Any] = {
         "Id": "1",
-        "State": {"Status": state, "ExitCode": 0, "OOMKilled": False},
+        "State": {"Status": state, "ExitCode": 0, "OOMKilled": False, "StartedAt": "0001-01-01T00:00:00Z"},
         "HostConfig": {},
         "Config": {"Labels": {}},
         **NETWORKS,

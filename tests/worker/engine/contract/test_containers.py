@@ -7,6 +7,8 @@ from ipaddress import ip_address
 
 import pytest
 
+from shared.clock import now
+from shared.sql.clock_steps import TOLERATED
 from tests.fixtures.containers import CONFIG, started, state
 from tests.services.engine import TINY_IMAGE
 from tests.waiting import eventually
@@ -34,14 +36,19 @@ def test_container_goes_through_its_states(engine: Engine, request_: ContainerRe
     running = engine.observe(name)
     assert running.state == ContainerState.RUNNING
     assert running.address
+    assert running.started_at
     engine.pause(name)
     assert state(engine, name) == ContainerState.PAUSED
     engine.unpause(name)
     assert state(engine, name) == ContainerState.RUNNING
+    assert engine.observe(name).started_at == running.started_at
     engine.stop(name, 1)
     assert state(engine, name) == ContainerState.EXITED
     engine.start(name)
     assert state(engine, name) == ContainerState.RUNNING
+    restarted = engine.observe(name).started_at
+    assert restarted
+    assert running.started_at < restarted < now() + TOLERATED
     engine.remove(name)
     gone = engine.observe(name)
     assert (gone.state, gone.has_volume) == (ContainerState.ABSENT, False)
