@@ -1,6 +1,7 @@
 """The FastAPI application: its routes, middleware, error handlers and background tasks."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -100,7 +101,7 @@ def create_app(context: Context) -> FastAPI:
     """Create an application with this context. All applications of a process share their routes."""
     sandbox_path = SandboxProxy(context)
     # Sandbox traffic first: nearly all requests match this route, and no other route has its prefix.
-    routes = [Mount(SANDBOX_PATH_PREFIX, sandbox_path), *ROUTES, Mount(paths.DOCS_ASSETS, docs_page.parts), ASSETS]
+    routes = [_mount(sandbox_path), *ROUTES, Mount(paths.DOCS_ASSETS, docs_page.parts), ASSETS]
     app = _Application(
         title="Agent Workspace",
         version=__version__,
@@ -131,6 +132,13 @@ def create_app(context: Context) -> FastAPI:
     if limits.cors_origin_list:
         allow_origins(app, limits.cors_origin_list)
     return app
+
+
+def _mount(sandbox_path: SandboxProxy) -> Mount:
+    """Mount the sandbox path for every path of a sandbox, also for one with line breaks (`%0A`)."""
+    mount = Mount(SANDBOX_PATH_PREFIX, sandbox_path)
+    mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
+    return mount
 
 
 def _add_canvas(app: FastAPI, settings: Settings) -> None:

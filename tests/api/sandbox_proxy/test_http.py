@@ -102,10 +102,10 @@ class TestKeys:
 class TestRequest:
     @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
     def test_method_arrives_unchanged(self, api: httpx.Client, running: Sandbox, agent: Agent, method: str) -> None:
-        response = api.request(method, f"/sandbox/{running.id}/api/x%2Fy//z?q=%C3%A9+1&&", headers=key_of(running))
+        response = api.request(method, f"/sandbox/{running.id}/api/x%2Fy%0A//z?q=%C3%A9+1&&", headers=key_of(running))
         assert response.status_code == 200
         [got] = agent.server.got
-        assert (got.method, got.target) == (method, "/api/x%2Fy//z?q=%C3%A9+1&&")
+        assert (got.method, got.target) == (method, "/api/x%2Fy%0A//z?q=%C3%A9+1&&")
 
     def test_headers_arrive_without_the_caller_s_key(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         sent = {
