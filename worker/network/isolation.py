@@ -110,11 +110,17 @@ class NetworkIsolation(Isolation):
         return self._problem
 
     def require_rules(self, sandbox: Sandbox) -> None:
-        """Check that the rules are intact, as of the last resync, and that the proxy listens if it is needed."""
+        """Check that the rules are intact, as of the last resync, and that the proxy listens if it is needed.
+
+        Forget the address that the sandbox had: it is about to get one, perhaps the same, and another worker may have
+        revoked the rules of that.
+        """
         if not self._intact:
             raise FirewallError(self._problem or "the network rules are missing")
         if (problem := self._context.proxy.problem) is not None and self._has_names(sandbox):
             raise FirewallError(problem)
+        with self._lock:
+            self._located.pop(sandbox.id, None)
 
     def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Write the elements of one sandbox, unless they are known to exist."""

@@ -33,7 +33,7 @@ class Isolation:
         return None
 
     def require_rules(self, sandbox: Sandbox) -> None:
-        """Check that a container may start.
+        """Check that a container may start. The next `admit` writes all its rules.
 
         Raises:
             FirewallError: its rules would be missing, or the egress proxy that its spec needs is down.

@@ -1,21 +1,26 @@
 """Admissions and withdrawals while a resync, or another sandbox's withdrawal, is under way."""
 
+import itertools
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from shared.models import Sandbox
 from shared.sandboxes import specs
+from shared.states import Desired
 from tests.factories import ApiUser
 from tests.fakes.engine import IMAGE
 from tests.worker.network.testbed import NetworkTestbed
-from tests.worker.scenarios import row, running
+from tests.worker.scenarios import row, running, set_desired
 from worker.engine.protocol import ContainerState, ContainerStatus
 from worker.network.firewall import FirewallError
+from worker.network.isolation import NetworkIsolation
 from worker.network.rules import Allowed
 from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
 
 GONE = ContainerStatus(ContainerState.ABSENT)
 
@@ -110,3 +115,17 @@ def test_repeated_admission_closes_an_address_that_another_worker_has_left_open(
     isolation.admit(sandbox, observed)
     assert testbed.rules.sandboxes == {observed.address}
     assert testbed.rules.open == frozenset()
+
+
+def test_start_at_an_address_that_another_worker_revoked_is_admitted(testbed: NetworkTestbed, user: ApiUser) -> None:
+    """Two workers of a node: one starts the sandbox, the other stops it, and the first resumes it before its resync."""
+    other = NetworkIsolation(testbed.isolation._context)
+    testbed.isolation.refresh()
+    sandbox_id = running(testbed.context, user)
+    other.refresh()
+    address, admitted = testbed.address(sandbox_id), testbed.rules
+    for desired, network in ((Desired.STOPPED, other), (Desired.RUNNING, testbed.isolation)):
+        testbed.engine._addresses = itertools.count(1)  # as Docker, which gives the address that became free
+        set_desired(testbed.context, sandbox_id, desired)
+        reconcile(replace(testbed.context, network=network), sandbox_id)
+    assert (testbed.address(sandbox_id), testbed.rules) == (address, admitted)
