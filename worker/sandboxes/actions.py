@@ -238,18 +238,21 @@ class SandboxActions:
         self._context.renewer.mark_progress(Sandbox, self._sandbox, seconds)
 
     def _remove(self, observed: ContainerStatus, cause: LogCause, remove: Callable[[str], None]) -> None:
-        self._stop_if_used(observed)
+        was_stopped = self._stop_if_used(observed)
         keep_removed_log(self._context, self._sandbox, observed, cause)
         self._mark_progress(REMOVE_SECONDS)
         remove(self._name)
         self._mark_progress()
-        self._context.network.revoke(self._sandbox, observed)
+        if not was_stopped:  # since the stop, another worker's sandbox may have got the address
+            self._context.network.revoke(self._sandbox, observed)
 
-    def _stop_if_used(self, observed: ContainerStatus) -> None:
-        """Let the agent server send its buffered events before its container is removed: best effort."""
+    def _stop_if_used(self, observed: ContainerStatus) -> bool:
+        """Let the agent server send its last events before its container is removed; whether that was stopped."""
         if self._sandbox.ready_at is not None and observed.state in (ContainerState.RUNNING, ContainerState.PAUSED):
             with tolerating_failed_stop(self._sandbox):
                 self._stop(observed)
+                return True
+        return False
 
     def _pause(self, observed: ContainerStatus) -> None:
         """Pause the container, and end its agents' runs first if its owner asked for the pause.

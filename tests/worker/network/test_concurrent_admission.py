@@ -10,7 +10,7 @@ import pytest
 
 from shared.models import Sandbox
 from shared.sandboxes import specs
-from shared.states import Desired
+from shared.states import Desired, Status
 from tests.factories import ApiUser
 from tests.fakes.engine import IMAGE
 from tests.worker.network.testbed import NetworkTestbed
@@ -129,3 +129,27 @@ def test_start_at_an_address_that_another_worker_revoked_is_admitted(testbed: Ne
         set_desired(testbed.context, sandbox_id, desired)
         reconcile(replace(testbed.context, network=network), sandbox_id)
     assert (testbed.address(sandbox_id), testbed.rules) == (address, admitted)
+
+
+def test_removal_keeps_the_rules_of_the_next_sandbox_of_another_worker_at_the_address(
+    testbed: NetworkTestbed, user: ApiUser
+) -> None:
+    """A stop frees the address. Another worker of the node may start a sandbox there before the removal has ended."""
+    other = NetworkIsolation(testbed.isolation._context)
+    testbed.isolation.refresh()
+    former = running(testbed.context, user)
+    other.refresh()
+    address, started = testbed.address(former), list[str]()
+
+    def start_another(_name: str) -> None:
+        del testbed.engine.before["remove"]
+        testbed.engine._addresses = itertools.count(1)
+        testbed.engine.containers[container_name(former)].address = ""
+        started.append(running(replace(testbed.context, network=other), user))
+
+    testbed.engine.before["remove"] = start_another
+    set_desired(testbed.context, former, Desired.DELETED)
+    reconcile(testbed.context, former)
+    assert row(testbed.context, Sandbox, former).status == Status.DELETED
+    assert testbed.address(*started) == address
+    assert testbed.rules.sandboxes == {address}
