@@ -22,6 +22,8 @@ Check = Callable[[Any], bool]
 NAME = re.compile(r"aw-[A-Za-z0-9][A-Za-z0-9_.-]{0,249}")
 # The network of a node, and volumes that test what the engine can do, are not named after a sandbox.
 OWN_NAME = re.compile(rf"{NAME.pattern}|agent-workspace-[A-Za-z0-9_.-]{{1,200}}")
+# The filter that matches the names of sandboxes' volumes.
+NAMES = "^aw-"
 EMPTY: tuple[Any, ...] = (None, "", [], {}, False)
 NO_NEW_PRIVILEGES = {"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"}
 # A host name with an address, or with the engine's own address.
@@ -105,8 +107,12 @@ def label_filters(text: str, policy: Policy, *, names: bool = False) -> str:
         RequestRefused: the filters select more.
     """
     filters = _parse(text.encode() or b"{}")
-    label = f"{INSTALLATION_LABEL}={policy.installation}"
-    if not (_lists(filters, "label", label) or (names and _lists(filters, "name", "^aw-"))):
+    if not isinstance(filters, dict):
+        raise RequestRefused("filters are not an object")
+    labels, label = filters.get("label"), f"{INSTALLATION_LABEL}={policy.installation}"
+    # The engine lists what has all of the labels, but any of the names.
+    is_own = isinstance(labels, list) and label in labels
+    if not is_own and not (names and filters.get("name") == [NAMES]):
         raise RequestRefused("filters do not name this installation")
     return json.dumps(filters)
 
@@ -159,11 +165,6 @@ def _parse(text: bytes) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise RequestRefused("a body or filter is not JSON") from None
-
-
-def _lists(filters: Any, key: str, value: str) -> bool:
-    found = filters.get(key) if isinstance(filters, dict) else None
-    return isinstance(found, list) and value in found
 
 
 def _are_own(labels: Mapping[str, Any], policy: Policy) -> bool:

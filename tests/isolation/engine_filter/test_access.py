@@ -91,6 +91,7 @@ ELSEWHERE: dict[str, tuple[str, str, Any, int]] = {
         200,
     ),
     "list all volumes": ("GET", "/volumes", None, 200),
+    "list volumes of any name": ("GET", '/volumes?filters={"name":["^aw-","."]}', None, 200),
     "list all networks": ("GET", "/networks", None, 200),
     "list all images": ("GET", "/images/json", None, 200),
     "follow all events": ("GET", "/events?since=1&until=2", None, 200),
