@@ -221,10 +221,10 @@ class NetworkIsolation(Isolation):
             return self._known
 
     def _compare(self, found: Allowed | None) -> None:
-        access = self._derive()
+        listed, access = self._context.proxy.list_addresses(), self._derive()
         wanted = access.allowed
         with self._lock:
-            self._context.proxy.compare(access.proxied, self._touched)
+            self._context.proxy.compare(listed, access.proxied, self._touched)
             if found is None:
                 self._write(wanted)
             else:

@@ -79,17 +79,30 @@ class EgressProxy:
         """
         self._replace({address: found})
 
-    def compare(self, wanted: Mapping[str, Targets], kept: Collection[str]) -> None:
+    def compare(self, listed: Collection[str], wanted: Mapping[str, Targets], kept: Collection[str]) -> None:
         """Correct the folder, except for the addresses that are to be kept, and check whether the proxy listens.
+
+        Args:
+            listed: the addresses that had a file before `wanted` was derived: other workers may have added some since.
+            wanted: what sandboxes reach, by address.
+            kept: addresses.
 
         Raises:
             FirewallError: the folder can't be written, or connections can't be closed.
         """
-        addresses = self._listed() | set(wanted)
+        addresses = {*listed, *wanted}
         self._replace({address: wanted.get(address, ()) for address in addresses if address not in kept})
         self._silent = self._silent + 1 if any(wanted.values()) and not self._listens() else 0
         if self._silent == MAX_SILENT:
             log.warning("egress_proxy_missing", problem=self.problem)
+
+    def list_addresses(self) -> set[str]:
+        """List the addresses that have a file. Files that are neither an address's nor drafts are removed."""
+        files = list(self._folder.iterdir()) if self._folder.is_dir() else []
+        files = [file for file in files if not file.name.startswith(DRAFT)]
+        for stray in (file for file in files if not _is_address(file.name)):
+            stray.unlink()
+        return {file.name for file in files if _is_address(file.name)}
 
     def _replace(self, wanted: Mapping[str, Targets]) -> None:
         """Replace files. A file without lines says that open connections of its sandbox are to be closed."""
@@ -106,14 +119,6 @@ class EgressProxy:
                     self._remove(self._folder / address)
         except OSError as error:
             raise FirewallError(f"egress to host names: {self._folder} can't be written ({error.strerror})") from None
-
-    def _listed(self) -> set[str]:
-        """The addresses that have a file. Files that are neither an address's nor drafts are removed."""
-        files = list(self._folder.iterdir()) if self._folder.is_dir() else []
-        files = [file for file in files if not file.name.startswith(DRAFT)]
-        for stray in (file for file in files if not _is_address(file.name)):
-            stray.unlink()
-        return {file.name for file in files if _is_address(file.name)}
 
     @failpoints.around("egress.write")
     def _write(self, path: Path, found: Targets) -> None:

@@ -72,6 +72,26 @@ def test_sandbox_admitted_during_a_resync_keeps_its_rules(
     assert testbed.rules.sandboxes == frozenset(), "its address is known"
 
 
+def test_sandbox_that_another_worker_admits_during_a_resync_keeps_its_host_names(
+    testbed: NetworkTestbed, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The resync has listed the containers before the start."""
+    with testbed.context.database.transaction() as session:
+        specs.change(session, IMAGE, {"egress": "pypi.org"})
+    other, started = NetworkIsolation(testbed.isolation._context), list[str]()
+    for isolation in (testbed.isolation, other):
+        isolation.refresh()
+
+    def list_before_the_start(_installation: str) -> list[Any]:
+        started.append(running(replace(testbed.context, network=other), user))
+        return []
+
+    monkeypatch.setattr(testbed.engine, "list_containers", list_before_the_start)
+    testbed.isolation.refresh()
+    folder = testbed.isolation._context.shared.egress_folder
+    assert [file.name for file in folder.iterdir()] == [testbed.address(*started)]
+
+
 def test_withdrawal_keeps_the_rules_of_the_next_sandbox_at_the_address(
     testbed: NetworkTestbed, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
