@@ -55,9 +55,8 @@ def read_state(sandbox: Sandbox) -> ObservedState:
 
 
 def was_restarted(sandbox: Sandbox, state: ObservedState) -> bool:
-    """Whether a running sandbox's container has ended and was started again since, and no check has seen its end."""
-    is_running = sandbox.status == state.status == Status.RUNNING
-    return is_running and state.started_at is not None and state.started_at > sandbox.status_changed_at
+    """Whether the container was started after the sandbox's status was written: it may have ended without a check."""
+    return state.started_at is not None and state.started_at > sandbox.status_changed_at
 
 
 def agent_server(exposed_urls: Sequence[Mapping[str, Any]] | None) -> str | None:

@@ -125,10 +125,16 @@ def test_end_is_read_from_a_server_that_was_booted_outside(
     assert row(context, Conversation, conversation.id).execution_status == "finished"
 
 
+@pytest.mark.parametrize("is_paused", [False, True])
 def test_end_is_read_from_a_server_that_was_restarted_between_two_checks(
-    context: WorkerContext, engine: FakeEngine, server: FakeAgentServer, conversation: Conversation
+    context: WorkerContext, engine: FakeEngine, server: FakeAgentServer, conversation: Conversation, is_paused: bool
 ) -> None:
-    """`docker restart`: at the next check the container runs, and its status is as before."""
+    """`docker restart` of a container that runs, or is paused: at the next check it runs."""
+    if is_paused:
+        engine.pause(container_name(conversation.sandbox_id))
+        recheck(context, conversation.sandbox_id)
+        deliver(context)
+        assert row(context, Sandbox, conversation.sandbox_id).status == Status.PAUSED
     server.add(conversation.id, execution_status="finished")
     kill(engine, conversation.sandbox_id)
     engine.start(container_name(conversation.sandbox_id))
