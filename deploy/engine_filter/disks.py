@@ -1,7 +1,8 @@
 """The filter's own route: disk images, which need root's rights (decision 55).
 
 `GET /agent-workspace/disks` lists them, `PUT …/{name}` creates one and attaches it, `DELETE …/{name}` removes it. All
-belong to the filter's installation. A worker chooses only their size.
+belong to the filter's installation, and none has the name of another installation's volume. A worker chooses only their
+size.
 """
 
 import re
@@ -13,6 +14,7 @@ from deploy.engine_filter.bodies import NAME, RequestRefused, disk_body
 from deploy.engine_filter.requests import Request
 from worker.engine.disk_images import DiskImages, missing_for
 from worker.engine.disks import ROUTE
+from worker.engine.docker_engine import INSTALLATION_LABEL
 
 TARGET = re.compile(rf"{ROUTE}(?:/(?P<name>{NAME.pattern}))?")
 
@@ -40,6 +42,8 @@ class DiskRoute:
         if found is None or request.query:
             raise RequestRefused("workers do not make this request")
         images, name = self._find(), found["name"]
+        if request.method != "GET":
+            self._require_own(name)
         match request.method, name:
             case "GET", None:
                 return {"names": images.names()}
@@ -53,6 +57,12 @@ class DiskRoute:
             case _:
                 raise RequestRefused("workers do not make this request")
         return {}
+
+    def _require_own(self, name: str) -> None:
+        """Check that no other installation has the volume: all share the folder that names the engine's devices."""
+        labels = (self._inspect(f"/volumes/{name}") or {}).get("Labels") or {}
+        if labels.get(INSTALLATION_LABEL, self._installation) != self._installation:
+            raise RequestRefused("it does not belong to this installation")
 
     def _find(self) -> DiskImages:
         if self._images is None:

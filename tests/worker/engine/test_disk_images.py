@@ -5,10 +5,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy.engine_filter import disks as filter_module
+from deploy.engine_filter.bodies import RequestRefused
 from deploy.engine_filter.disks import DiskRoute
 from deploy.engine_filter.requests import parse
 from tests.worker.engine.scripted_engine import running_scripted_engine
@@ -17,6 +19,7 @@ from worker.engine import disks as module
 from worker.engine.disk_images import DiskImages
 from worker.engine.disks import DISK_SECONDS, ROUTE, find_disks
 from worker.engine.docker_client import ClientPool
+from worker.engine.docker_engine import INSTALLATION_LABEL
 from worker.engine.protocol import DiskKind, EngineFailing
 from worker.lease_renewer import begin
 
@@ -65,6 +68,23 @@ def test_engine_filter_without_a_loop_device_still_knows_the_disks_of_its_node(r
     leave_image(root)
     route = DiskRoute("installation", lambda _path: {"DockerRootDir": str(root)})
     assert route.execute(parse("GET", ROUTE, b"", "")) == {"names": [NAME]}
+
+
+@pytest.mark.parametrize(("method", "body"), [("PUT", b"{}"), ("PUT", b'{"bytes": 1}'), ("DELETE", b"")])
+def test_disk_of_another_installation_is_left_alone(
+    root: Path, monkeypatch: pytest.MonkeyPatch, method: str, body: bytes
+) -> None:
+    """All installations of a machine share the folder in which the engine looks for disks by the names of volumes."""
+    for name in ("attach", "make", "remove"):
+        monkeypatch.setattr(DiskImages, name, lambda *_arguments: None)
+    leave_image(root)
+    labels = {INSTALLATION_LABEL: "another"}
+    objects: dict[str, dict[str, Any]] = {"/info": {"DockerRootDir": str(root)}, f"/volumes/{NAME}": {"Labels": labels}}
+    route, request = DiskRoute("installation", objects.__getitem__), parse(method, f"{ROUTE}/{NAME}", body, "")
+    with pytest.raises(RequestRefused, match="does not belong to this installation"):
+        route.execute(request)
+    labels[INSTALLATION_LABEL] = "installation"
+    assert route.execute(request) == {}
 
 
 # --- while another request holds the lock -----------------------------------------------------------------------------
