@@ -14,11 +14,11 @@ def read_settings(kind: type[Kind], process: str) -> Kind:
     """The settings in force.
 
     Raises:
-        SystemExit: one of them is wrong.
+        SystemExit: one of them is wrong, or their file cannot be read.
     """
     try:
         return kind()
-    except ValidationError as error:
+    except (ValidationError, OSError) as error:
         from shared.cli.exits import error_text
         from shared.cli.output import NAME
 

@@ -23,14 +23,28 @@ from tests.services.directories import REPOSITORY
     ],
 )
 def test_process_names_the_variable_of_a_wrong_setting(tmp_path: Path, module: str, variable: str) -> None:
+    error = fail(tmp_path, module, **{variable: "hush"})
+    assert (f"wrong settings: {variable}: " in error, "hush" in error) == (True, False)
+
+
+def test_process_names_a_file_of_settings_that_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var" / "env").write_bytes(b"AW_WEB_URL=http://h\xfcsh.test\n")
+    error = fail(tmp_path, "deploy.door")
+    assert "wrong settings: " in error
+    assert "it is not text in UTF-8: 'var/env'" in error
+
+
+def fail(folder: Path, module: str, **variables: str) -> str:
+    """Run a process that ends with one line, and return that."""
     done = subprocess.run(
         [sys.executable, "-m", module, "worker"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(REPOSITORY), variable: "hush"},
+        cwd=folder,
+        env={"PYTHONPATH": str(REPOSITORY), **variables},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert (f"wrong settings: {variable}: " in done.stderr, "hush" in done.stderr) == (True, False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    return done.stderr

@@ -105,6 +105,13 @@ def test_doctor_names_settings_that_no_process_reads(migrated: Cli, var: Path, t
     assert not unknown or f"no process reads {unknown} from var/env" in found["found"]
 
 
+@pytest.mark.parametrize("line", ["AW_PORT: 3100", "AW_PORT='3100", "AW_PORT"])
+def test_doctor_names_lines_of_the_settings_that_set_nothing(migrated: Cli, var: Path, line: str) -> None:
+    (var / "env").write_text(f"AW_LOG_LEVEL=DEBUG\n\n{line}\nAW_LOG_FORMAT=json\n")
+    found = {row["check"]: row for row in json.loads(examine(migrated).out)}["settings"]
+    assert (found["result"], found["found"]) == ("wrong", "line 3 of var/env sets nothing")
+
+
 class BytewiseSocket(socket.socket):
     """A socket that receives one byte at a time."""
 

@@ -40,6 +40,12 @@ def test_malformed_variable_is_named_without_its_value(cli: Cli, monkeypatch: py
     assert "hush" not in response.err
 
 
+def test_settings_that_are_not_text_are_named(cli: Cli, var: Path) -> None:
+    var.mkdir()
+    (var / "env").write_bytes("AW_WEB_URL=http://hüsh.test\n".encode("latin-1"))
+    assert_complains(cli("users", "list"), "it is not text in UTF-8: 'var/env'")
+
+
 @pytest.mark.parametrize("command", [("users", "list"), ("settings", "show"), ("doctor", "--only", "installation")])
 @pytest.mark.parametrize(
     ("variable", "url"),
