@@ -59,9 +59,18 @@ def read_vault(settings: Settings) -> Vault:
     Raises:
         Invalid: the secret key is missing or malformed, or its file cannot be read.
     """
+    return open_vault(read_keys(settings), place_of(settings))
+
+
+def read_keys(settings: Settings) -> list[str]:
+    """The secret keys of an installation.
+
+    Raises:
+        Invalid: there is none, or their file cannot be read, or is not text.
+    """
     place = place_of(settings)
     try:
-        return open_vault(settings.vault_keys, place)
+        return settings.vault_keys
     except FileNotFoundError as error:
         raise Invalid(f"no secret key in {place}: {error.strerror} {more('the-secret-key-is-gone')}") from None
     except OSError as error:

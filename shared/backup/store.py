@@ -33,10 +33,10 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     Raises:
         Conflict: the folder is not empty, or the secret keys are not those of the database.
         Invalid: there is no database, it is damaged, `pg_dump` is missing or failed, the passphrase is too short, or a
-            secret key is malformed.
+            secret key is missing or malformed.
     """
     dialect = _dialect(settings)
-    store, tokens = STORES[dialect], _tokens(settings.vault_keys, keys.place_of(settings))
+    store, tokens = STORES[dialect], _tokens(keys.read_keys(settings), keys.place_of(settings))
     locked = None if passphrase is None else keys.lock(_read_keys(settings), passphrase)
     with filling(folder) as written:
         file = folder / store.FILE
@@ -164,9 +164,8 @@ def _describe(database_url: str) -> str:
 def _require_own_key(settings: Settings) -> None:
     """Check that the database uses the configured secret keys."""
     if "sandbox" in _tables(settings.database):
-        place = keys.place_of(settings)
         with migrations.connected(settings.database) as connection:
-            stored_secrets.require_key(connection, keys.open_vault(settings.vault_keys, place), place)
+            stored_secrets.require_key(connection, keys.read_vault(settings), keys.place_of(settings))
 
 
 def _require_key(settings: Settings, made: Manifest, found: dict[str, str]) -> None:

@@ -40,14 +40,14 @@ def check_installation(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_secret_key(settings: Settings) -> Finding:
-    name, file = "secret key", settings.secret_key_file
+    name, file, is_in_file = "secret key", settings.secret_key_file, not settings.secret_keys.get_secret_value()
+    if is_in_file and not file.exists():
+        return Finding(name, f"there is no {file}, and AW_SECRET_KEYS is not set", f"restore its backup, or {MIGRATE}")
     try:
         LocalInstallation(settings).vault()
-    except FileNotFoundError:
-        return Finding(name, f"there is no {file}, and AW_SECRET_KEYS is not set", f"restore its backup, or {MIGRATE}")
-    except (WorkspaceError, OSError) as error:
+    except WorkspaceError as error:
         return Finding(name, str(error), "restore the right file, readable by this user; or set AW_SECRET_KEYS")
-    if not settings.secret_keys.get_secret_value() and file.stat().st_mode & stat.S_IRWXO:
+    if is_in_file and file.stat().st_mode & stat.S_IRWXO:
         return Finding(name, f"every user of this machine can read {file}", f"`chmod o= {file}`")
     return Finding(name, found="valid")
 

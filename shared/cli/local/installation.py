@@ -110,9 +110,9 @@ class LocalInstallation:
         """The vault of the configured secret keys.
 
         Raises:
-            Invalid: a key is malformed.
+            Invalid: there is none, one is malformed, or their file cannot be read.
         """
-        return keys.open_vault(self._settings.vault_keys, keys.place_of(self._settings))
+        return keys.read_vault(self._settings)
 
     @contextmanager
     def writing(self) -> Iterator[Session]:

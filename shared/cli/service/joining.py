@@ -71,15 +71,17 @@ def write_invitation(settings: Settings) -> str:
     """The settings that another machine needs, as lines of an environment file.
 
     Raises:
-        Invalid: another machine would not reach the database, the broker or the API by these settings.
-        FileNotFoundError: there is no secret key.
+        Invalid: another machine would not reach the database, the broker or the API by these settings; or there is no
+            secret key.
     """
+    from shared.backup.keys import read_keys
+
     api = settings.sandbox_api_url or settings.api_url
     _require_reachable("AW_DATABASE_URL", settings.database_url, "SQLite is a file of this machine")
     _require_reachable("AW_REDIS_URL", settings.redis_url, "the embedded broker is a socket of this machine")
     _require_reachable("AW_SANDBOX_API_URL", api, "the API listens on this machine only")
     found = {f"AW_{name.upper()}": getattr(settings, name) for name in SHARED if name in settings.model_fields_set}
-    found |= {"AW_SECRET_KEYS": ",".join(settings.vault_keys), "AW_SANDBOX_API_URL": api}
+    found |= {"AW_SECRET_KEYS": ",".join(read_keys(settings)), "AW_SANDBOX_API_URL": api}
     found["AW_WEB_URL"] = settings.public_url  # by default from AW_HOST, which differs on each machine
     return _as_text({name: str(value) for name, value in found.items() if value is not None})
 

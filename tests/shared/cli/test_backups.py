@@ -43,6 +43,12 @@ def test_backup_is_restored_into_another_installation(
     assert (clean / "secret.key").read_text() == (var / "secret.key").read_text()
 
 
+def test_backup_without_the_secret_key_names_its_entry(migrated: Cli, var: Path, tmp_path: Path) -> None:
+    (var / "secret.key").unlink()
+    response = migrated("db", "backup", str(tmp_path / "backup"), "--without-keys")
+    assert_complains(response, f"AW_SECRET_KEYS, or {var / 'secret.key'}", "explain the-secret-key-is-gone")
+
+
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
 def test_passphrase_file_equals_the_typed_passphrase(
     migrated: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str

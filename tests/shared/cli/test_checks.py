@@ -112,6 +112,12 @@ def test_doctor_names_lines_of_the_settings_that_set_nothing(migrated: Cli, var:
     assert (found["result"], found["found"]) == ("wrong", "line 3 of var/env sets nothing")
 
 
+def test_doctor_examines_the_rest_if_the_secret_key_is_not_text(migrated: Cli, var: Path) -> None:
+    (var / "secret.key").write_bytes(b"\xff\xfe")
+    found = {row["check"]: row for row in json.loads(examine(migrated).out)}
+    assert (found["secret key"]["result"], found["schema"]["result"]) == ("wrong", "ok")
+
+
 class BytewiseSocket(socket.socket):
     """A socket that receives one byte at a time."""
 
