@@ -1,7 +1,8 @@
 """The database of a process. Code that writes opens its transaction explicitly."""
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from psycopg.errors import DiskFull, ReadOnlySqlTransaction
@@ -245,6 +246,7 @@ def _engine(url: str, pool_size: int, timeouts: Timeouts, **options: Any) -> Eng
             connect_args={"timeout": 10},
             **options,
         )
+        event.listen(engine, "do_connect", _create_privately)
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -269,6 +271,12 @@ def _close(connection: Any, _record: ConnectionPoolEntry) -> None:
     """Close a returned connection: a disposed pool would drop it without closing it."""
     if connection is not None:
         connection.close()
+
+
+def _create_privately(_dialect: Any, _record: Any, arguments: Any, _options: Any) -> None:
+    """Create a missing file for its owner alone, before SQLite creates one that every user may read."""
+    with suppress(OSError):  # it exists, or SQLite's own error follows
+        os.close(os.open(arguments[0], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

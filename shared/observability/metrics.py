@@ -197,6 +197,7 @@ def configure_instruments(settings: Settings) -> None:
     """
     directory = settings.metrics_dir
     try:
+        settings.var_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = ProcessFiles(directory)
     except OSError as error:
         log.warning("counting_in_memory", directory=str(directory), error=type(error).__name__)

@@ -1,6 +1,7 @@
 """The wait for a database at a process's start: its logs, its duration, and its end."""
 
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -52,6 +53,13 @@ def refusing() -> Iterator[str]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         yield f"postgresql+psycopg://workspace:hush@127.0.0.1:{taken.getsockname()[1]}/workspace"
+
+
+def test_database_that_a_process_creates_before_the_migration_is_private(tmp_path: Path) -> None:
+    file = tmp_path / "new.db"
+    with closing(Database(f"sqlite:///{file}")) as database, pytest.raises(Unavailable, match="db migrate"):
+        await_schema(database, 0)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_pauses_double_up_to_a_maximum(pauses: list[float]) -> None:

@@ -1,6 +1,7 @@
 """Counter files: every process serves the sum of a host's processes, dead ones included."""
 
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -229,6 +230,13 @@ def test_files_are_allocated_at_their_creation(start_process: Callable[[], Proce
     sizes = [path.stat().st_blocks * 512 for path in folder(var).glob("*.db")]
     assert sizes
     assert min(sizes) >= metric_files.FILE_BYTES
+
+
+def test_process_that_creates_the_var_directory_lets_no_other_user_enter(
+    start_process: Callable[[], Process], var: Path
+) -> None:
+    start_process()
+    assert stat.S_IMODE(var.stat().st_mode) == 0o700
 
 
 def test_process_that_cannot_create_files_counts_in_memory(start_process: Callable[[], Process], var: Path) -> None:
