@@ -18,8 +18,10 @@ from shared.clock import now
 NAME = "agent-workspace"
 # Fields of the API that are times.
 TIME = re.compile(r"(^|_)at$")
-# All control characters except the line feed, which is the only one in the layout of JSON.
-CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+# Halves of surrogate pairs: JSON has escapes for them, but no encoding has bytes.
+HALVES = re.compile(r"[\ud800-\udfff]")
+# These, and all control characters except the line feed, which is the only one in the layout of JSON.
+CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Form(Enum):
@@ -125,6 +127,11 @@ def cell_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return time_text(value) if isinstance(value, datetime) else CONTROLS.sub("\N{REPLACEMENT CHARACTER}", str(value))
+
+
+def writable(text: str) -> str:
+    """A text that can be written to any stream: what comes from a sandbox may have half a surrogate pair."""
+    return HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def read_fields(item: Mapping[str, Any], names: Iterable[str]) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from shared.cli.confirmation import Yes, confirm
-from shared.cli.output import NAME, cell_text, print_details, print_table, read_fields, showing
+from shared.cli.output import NAME, cell_text, print_details, print_table, read_fields, showing, writable
 from shared.cli.remote.service import RemoteService, TimedOut, failure, opened, read_id, remote, without_key
 from shared.cli.remote.waiting import Timeout, Wait, wait_for
 
@@ -198,9 +198,9 @@ def _command(
 
 
 def _printable(output: str | None, stream: TextIO) -> str:
-    """The output of a command: unchanged for a program; for a person, without characters that control a terminal."""
+    """The output of a command: for a person, without characters that control a terminal."""
     text = output or ""
-    return cell_text(text.replace("\r\n", "\n").expandtabs()) if stream.isatty() else text
+    return cell_text(text.replace("\r\n", "\n").expandtabs()) if stream.isatty() else writable(text)
 
 
 def _read(service: RemoteService, sandbox_id: str) -> dict[str, Any] | None:

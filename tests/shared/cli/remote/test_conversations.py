@@ -16,6 +16,7 @@ from tests.factories import ApiUser, make_event, make_start_task
 from tests.shared.cli.remote.conftest import Handler
 from tests.shared.cli.results import Cli, rows
 
+LOST = "\N{REPLACEMENT CHARACTER}"
 SAID = {"kind": "MessageEvent", "source": "user", "llm_message": {"content": [{"type": "text", "text": "Hi \x1b[2J"}]}}
 
 
@@ -78,10 +79,12 @@ def test_failed_start_has_its_reason(scripted: Callable[[Handler], Cli]) -> None
 def test_events_are_lines_without_control_characters(
     alice: Cli, database: Database, conversation: Conversation
 ) -> None:
-    make_event(database, conversation, body={"id": "one", "timestamp": "2026-11-25T10:00:00", **SAID})
-    assert alice("conversations", "events", conversation.id).out == "10:00:00 user: Hi \N{REPLACEMENT CHARACTER}[2J\n"
+    halved = {"content": [{"type": "text", "text": "Hi \x1b[2J\ud800"}]}
+    make_event(database, conversation, body=event(0) | SAID | {"id": "one", "llm_message": halved})
+    assert alice("conversations", "events", conversation.id).out == f"10:00:00 user: Hi {LOST}[2J{LOST}\n"
     assert alice("conversations", "events", conversation.id, "-q").out == "one\n"
-    assert json.loads(alice("conversations", "events", conversation.id, "--json").out)["id"] == "one"
+    shown = json.loads(alice("conversations", "events", conversation.id, "--json").out)
+    assert (shown["id"], shown["llm_message"]) == ("one", halved)
     assert alice("conversations", "events", "0" * 32).status == 3
 
 

@@ -147,9 +147,10 @@ def test_no_text_of_a_service_or_a_sandbox_controls_the_terminal(
 def test_output_of_a_command_is_unchanged_except_on_a_terminal(
     scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
 ) -> None:
-    raw, shown = "a\tb\r\n\x1b]0;title\x07", "a       b\n\N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}"
+    raw, lost = "a\tb\r\n\x1b]0;title\x07", "\N{REPLACEMENT CHARACTER}"
+    shown = f"a       b\n{lost}]0;title{lost}{lost}"
     for stream in (sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
-    body = {"exit_code": 0, "stdout": raw, "stderr": raw}
-    done = scripted(lambda _: httpx.Response(200, json=body))("sandboxes", "exec", "a" * 32, "ls")
-    assert (done.out, done.err) == ((shown, shown) if is_terminal else (raw, raw))
+    body = json.dumps({"exit_code": 0, "stdout": f"{raw}\ud800", "stderr": f"{raw}\ud800"})
+    done = scripted(lambda _: httpx.Response(200, text=body))("sandboxes", "exec", "a" * 32, "ls")
+    assert (done.out, done.err) == ((shown, shown) if is_terminal else (raw + lost, raw + lost))
