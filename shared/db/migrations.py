@@ -14,11 +14,14 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from shared.db.file_owner import acting_as_owner
 from shared.db.postgresql import OPTIONS
+from shared.errors import Unavailable
+from shared.reasons import more
 
 log = structlog.get_logger()
 
@@ -58,6 +61,9 @@ def migrate(database_url: str) -> None:
 
     A concurrent process waits for the lock and then finds no pending migration. A schema that is newer than this code
     is left as it is: the code was rolled back, and the newer version only added to the schema.
+
+    Raises:
+        Unavailable: other transactions, such as a backup, have used the tables for too long. Nothing was changed.
     """
     with opened(database_url) as connection:
         schema = read_schema(connection)
@@ -154,12 +160,17 @@ def _lock_tables(connection: Connection) -> None:
                 connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_MILLISECONDS}"))
                 connection.execute(text(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE"))
                 connection.execute(text("SET LOCAL lock_timeout = DEFAULT"))
-        except OperationalError:
+        except OperationalError as error:
             if not left:
-                raise
+                raise (_blocked() if isinstance(error.orig, LockNotAvailable) else error) from None
             time.sleep(LOCK_PAUSE_SECONDS)
         else:
             return
+
+
+def _blocked() -> Unavailable:
+    hint = more("a-migration-waits-for-other-transactions")
+    return Unavailable(f"other transactions, such as a backup, use the tables: nothing was changed {hint}")
 
 
 def _engine(database_url: str) -> Engine:

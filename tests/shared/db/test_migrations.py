@@ -17,7 +17,8 @@ from sqlmodel import SQLModel
 import shared.models  # noqa: F401 - fills the metadata
 from deploy.migrations.__main__ import next_number
 from shared.db.database import Database
-from shared.db.migrations import configuration, migrate, opened, revision
+from shared.db.migrations import configuration, connected, migrate, opened, revision
+from shared.errors import Unavailable
 from shared.models import Node, Sandbox
 from shared.states import Status
 from tests.factories import ApiUser, make_sandbox
@@ -141,6 +142,17 @@ def test_failed_migration_is_rolled_back(empty_url: str, monkeypatch: pytest.Mon
         assert revision(connection) is None
         assert inspect(connection).get_table_names() == []
     migrate(empty_url)
+
+
+@pytest.mark.parametrize("empty_url", ["postgresql"], indirect=True)  # SQLite's readers block no writer
+def test_migration_beside_a_long_transaction_names_it(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.db.migrations.LOCK_ATTEMPTS", 1)
+    with opened(empty_url) as connection:
+        command.upgrade(configuration(connection), "0032")
+    with connected(empty_url) as backup:
+        backup.execute(text("LOCK TABLE node IN ACCESS SHARE MODE"))
+        with pytest.raises(Unavailable, match="explain a-migration-waits-for-other-transactions"):
+            migrate(empty_url)
 
 
 def test_migrations_have_one_head(empty_url: str) -> None:
