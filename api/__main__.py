@@ -24,6 +24,7 @@ from shared.errors import Conflict, Invalid
 from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
 from shared.observability.metrics import configure_instruments
+from shared.reasons import more
 from shared.settings import Settings
 
 log = structlog.get_logger()
@@ -31,6 +32,8 @@ log = structlog.get_logger()
 # Longer than clients keep idle connections: the client must close them, because only the client knows whether it will
 # send another request.
 KEEPALIVE_SECONDS = 75
+# The entry of the troubleshooting page.
+ENTRY = "a-port-is-in-use"
 
 
 def main() -> None:
@@ -61,7 +64,10 @@ def main() -> None:
         timeout_graceful_shutdown=10,
         server_header=False,
     )
-    sockets = get_sockets(settings)
+    try:
+        sockets = get_sockets(settings)
+    except OSError as error:
+        raise SystemExit(f"web: AW_HOST, AW_PORT or AW_CLIENT_PORT can't be used: {error} {more(ENTRY)}") from None
     addresses = ["http://{}:{}".format(*listener.getsockname()[:2]) for listener in sockets]
     log.info("listening", addresses=addresses, max_connections=max_connections)
     gc.freeze()  # else each full collection scans all startup objects: 85 ms

@@ -32,6 +32,9 @@ def open_sockets(settings: Settings, *, shared: bool) -> list[socket.socket]:
     Args:
         settings: the address and the ports.
         shared: whether other processes may bind the same ports; the kernel distributes the connections.
+
+    Raises:
+        OSError: an address is taken, or not one of this machine; the error names it.
     """
     ports = [port for port in (settings.port, settings.client_port) if port]
     return [_bind(settings.host, port, shared=shared) for port in ports]
@@ -44,6 +47,9 @@ def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     for option in KEEPALIVE:  # the accepted connections inherit it
         listener.setsockopt(*option)
-    listener.bind((host, port))
-    listener.listen(BACKLOG)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
     return listener

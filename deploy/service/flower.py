@@ -79,7 +79,10 @@ def main(environment: Mapping[str, str]) -> None:
     flower = GuardedFlower(capp=app, options=options, **flower_settings | own)
     hosts = {name.strip() for name in environment.get("AW_FLOWER_HOSTS", "").lower().split(",")}
     flower.guard((LOCAL | hosts) - {""}, FLOWER_USER, password)
-    flower.start_http_server()
+    try:
+        flower.start_http_server()
+    except OSError as error:
+        sys.exit(f"flower: AW_FLOWER_PORT, {settings.flower_port}, can't be used: {error}")
     flower.start()
 
 

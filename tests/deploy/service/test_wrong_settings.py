@@ -1,11 +1,13 @@
-"""A wrong setting ends a process with the name of its variable, in one line without the value."""
+"""A wrong setting, or a port that is taken, ends a process with the name of its variable, in one line."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from shared.crypto import new_secret_key
 from tests.services.directories import REPOSITORY
 
 
@@ -33,6 +35,15 @@ def test_process_names_a_file_of_settings_that_is_not_text(tmp_path: Path) -> No
     error = fail(tmp_path, "deploy.door")
     assert "wrong settings: " in error
     assert "it is not text in UTF-8: 'var/env'" in error
+
+
+@pytest.mark.parametrize(("module", "variable"), [("api", "AW_PORT"), ("deploy.service.flower", "AW_FLOWER_PORT")])
+def test_process_names_a_port_that_is_taken(tmp_path: Path, module: str, variable: str) -> None:
+    (tmp_path / "var").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        error = fail(tmp_path, module, **{variable: port, "AW_SECRET_KEYS": new_secret_key()})
+    assert all(word in error for word in (variable, port, "Address already in use"))
 
 
 def fail(folder: Path, module: str, **variables: str) -> str:
