@@ -45,12 +45,13 @@ def main() -> None:
     try:
         context = make_context(settings)
         unfinished_restore.require_finished(context.database)
+        app = create_app(context)
     except (Conflict, Invalid) as error:
         raise SystemExit(f"web: {error}") from None
     start_clock_sync(context.database)  # before the first request, which may write times
     max_connections = fit_connections(settings.max_connections, descriptors.raise_limit())
     config = uvicorn.Config(
-        create_app(context),
+        app,
         log_config=None,
         access_log=False,
         backlog=BACKLOG,

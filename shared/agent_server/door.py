@@ -15,6 +15,7 @@ import httpx
 
 from shared.agent_server.responses import no_trust_context
 from shared.crypto import Vault
+from shared.errors import Invalid
 
 # The purpose for which the token is derived from a secret key.
 PURPOSE = "door token"
@@ -45,9 +46,14 @@ class DoorAccess:
         """Return a context that trusts the certificate authority alone.
 
         Raises:
-            OSError: its file can't be read.
+            Invalid: its file can't be read, or has no certificate.
         """
-        return create_default_context(cafile=self.authority) if self.authority else no_trust_context()
+        if not self.authority:
+            return no_trust_context()
+        try:
+            return create_default_context(cafile=self.authority)
+        except OSError as error:
+            raise Invalid(f"AW_DOOR_CA, {self.authority}, can't be used: {error.strerror}") from None
 
 
 def open_access(vault: Vault, authority: str = "") -> DoorAccess:

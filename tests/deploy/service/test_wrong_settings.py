@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from shared.crypto import new_secret_key
+from shared.db.migrations import migrate
 from tests.services.directories import REPOSITORY
+
+# The names of processes in their own errors.
+PROCESSES = {"api": "web", "worker": "worker"}
 
 
 @pytest.mark.parametrize(
@@ -44,6 +48,20 @@ def test_process_names_a_port_that_is_taken(tmp_path: Path, module: str, variabl
         port = str(other.getsockname()[1])
         error = fail(tmp_path, module, **{variable: port, "AW_SECRET_KEYS": new_secret_key()})
     assert all(word in error for word in (variable, port, "Address already in use"))
+
+
+@pytest.mark.parametrize("module", ["api", "worker"])
+def test_process_names_a_certificate_authority_that_is_missing(tmp_path: Path, module: str) -> None:
+    migrate(f"sqlite:///{tmp_path / 'store.db'}")
+    error = fail(
+        tmp_path,
+        module,
+        AW_DATABASE_URL=f"sqlite:///{tmp_path / 'store.db'}",
+        AW_SECRET_KEYS=new_secret_key(),
+        AW_DOCKER_HOST="unix:///none.sock",
+        AW_DOOR_CA="/none.pem",
+    )
+    assert error == f"{PROCESSES[module]}: AW_DOOR_CA, /none.pem, can't be used: No such file or directory\n"
 
 
 def fail(folder: Path, module: str, **variables: str) -> str:
