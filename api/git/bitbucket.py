@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any, ClassVar
 
-from api.errors.upstream import UpstreamTimeout
+from api.errors.upstream import UpstreamNotFound, UpstreamTimeout
 from api.git.provider import Found, GitProvider, Window, segments
 from api.schemas.v1.git import Branch, Repository, SortOrder
-from shared.errors import Invalid
+from shared.errors import Forbidden, Invalid
 from shared.sql.page_ids import FOREIGN_PAGE
 
 MAX_WORKSPACES = 100
@@ -71,13 +71,23 @@ class Bitbucket(GitProvider):
         return (await self.installations(Window(MAX_WORKSPACES))).items[:MAX_WORKSPACES]
 
     async def _first_page(self, window: Window, workspaces: list[str], params: dict[str, Any]) -> Found[Repository]:
-        """The first page that is not empty, from the window's position on; an empty one after `MAX_REQUESTS`."""
+        """The first page that is not empty, from the window's position on; an empty one after `MAX_REQUESTS`.
+
+        A workspace that the token may not read has no repositories, unless this is so for all workspaces.
+        """
         position, page = _read_position(window.start)
         items: list[Repository] = []
+        refusals = 0
         for _ in range(MAX_REQUESTS):
             if items or position >= len(workspaces):
                 break
-            found = await self._page(workspaces[position], window.size, page, params)
+            try:
+                found = await self._page(workspaces[position], window.size, page, params)
+            except (Forbidden, UpstreamNotFound):
+                refusals += 1
+                if refusals == len(workspaces):
+                    raise
+                found = Found([])
             items = found.items
             position, page = (position, page + 1) if found.following else (position + 1, 1)
         return Found(items, [position, page] if position < len(workspaces) else None)
