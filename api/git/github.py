@@ -36,6 +36,9 @@ query {
 PERSONAL = "personal"
 # A search names as many of a user's organizations.
 MAX_ORGANIZATIONS = 100
+# The types of a GraphQL error, earlier and now; as many errors are examined.
+RATE_LIMIT_ERRORS = ("RATE_LIMITED", "RATE_LIMIT")
+MAX_ERRORS = 10
 
 
 class GitHub(GitProvider):
@@ -121,7 +124,10 @@ class GitHub(GitProvider):
 
     async def _query(self, text: str, variables: dict[str, Any]) -> Any:
         reply = await self._request("POST", self._graphql, json={"query": text, "variables": variables})
-        data = _find(reply.require_document(), "data")
+        document = reply.require_document()
+        if _is_rate_limited(document):
+            raise reply.rate_limited()
+        data = _find(document, "data")
         return data if isinstance(data, dict) else {}
 
     def _repository(self, item: Any) -> Repository:
@@ -160,6 +166,13 @@ def _reference(node: Any) -> Branch:
         protected=node.get("branchProtectionRule") is not None,
         last_push_date=target.get("committedDate"),
     )
+
+
+def _is_rate_limited(document: Any) -> bool:
+    """Whether a response of GraphQL, a success without data, says that the rate limit is reached."""
+    errors = document.get("errors") if isinstance(document, dict) and document.get("data") is None else None
+    listed = errors[:MAX_ERRORS] if isinstance(errors, list) else []
+    return any(isinstance(error, dict) and error.get("type") in RATE_LIMIT_ERRORS for error in listed)
 
 
 def _find(document: Any, *names: str) -> Any:

@@ -65,12 +65,16 @@ class Reply:
         self._raise_client_error()
         raise UpstreamUnreachable(f"{self.provider} responded with {self.status}")
 
+    def rate_limited(self) -> UpstreamRateLimited:
+        """Return the error for a rate limit that is reached."""
+        return UpstreamRateLimited(self.provider, self._retry_seconds())
+
     def _raise_client_error(self) -> None:
         match self.status:
             case 401:
                 raise Forbidden(f"{self.provider} does not accept the stored token: store another one")
             case 429 | 403 if self._is_rate_limited:
-                raise UpstreamRateLimited(self.provider, self._retry_seconds())
+                raise self.rate_limited()
             case 403:
                 raise Forbidden(
                     f"{self.provider} does not allow this with the stored token: a permission may be missing"

@@ -1,4 +1,4 @@
-"""Failures of a part: one workspace of several."""
+"""Failures that are no failure of a whole response: of one workspace, and of GraphQL in a success."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,3 +44,18 @@ def test_token_that_all_workspaces_refuse_is_a_403(connect: Ask, send: Ask, user
     refuse({"acme": 404, "beta": 404, "gamma": 403})
     assert send(user, "repositories", provider="bitbucket").status_code == 403
     assert send(user, "repositories", provider="bitbucket", installation_id="acme").status_code == 404
+
+
+@pytest.mark.parametrize("kind", ["RATE_LIMITED", "RATE_LIMIT"])
+def test_rate_limit_of_graphql_is_a_503(
+    connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost, kind: str
+) -> None:
+    connect(user, "github")
+    errors = [{"type": kind, "message": "API rate limit exceeded"}]
+    git_host.instead = (200, {"Retry-After": "7"}, {"data": None, "errors": errors})
+    for what, params in (
+        ("suggested-tasks", {}),
+        ("branches", {"provider": "github", "repository": "acme/app", "query": "x"}),
+    ):
+        response = send(user, what, **params)
+        assert (response.status_code, response.headers.get("Retry-After")) == (503, "7"), response.text
