@@ -12,7 +12,7 @@ from shared.users import settings_store
 from shared.users.llm_profiles import SECRET_FIELDS, Llm, LlmProfiles
 from shared.users.mcp_config import MASK
 from shared.users.settings_store import Draft
-from shared.users.settings_v1 import LLM_FIELDS, current_llm
+from shared.users.settings_v1 import LLM_FIELDS, current_llm, with_stored_key
 
 
 def load(session: Session, vault: Vault, user_id: str) -> LlmProfiles:
@@ -78,6 +78,8 @@ def delete(session: Session, vault: Vault, user_id: str, name: str) -> None:
 def activate(session: Session, vault: Vault, user_id: str, name: str) -> Llm:
     """Activate a profile: copy its configuration into the LLM settings.
 
+    If it has no key, the key of the settings stays, if this was stored for the same LLM server.
+
     Raises:
         Invalid: see `settings_store.editing`.
         NotFound: no profile has that name.
@@ -103,8 +105,9 @@ def rename(session: Session, vault: Vault, user_id: str, name: str, new_name: st
 
 
 def _activate(draft: Draft, name: str) -> Llm:
-    profiles = draft.read().llm_profiles
-    llm = profiles.get(name)
+    stored = draft.read()
+    profiles = stored.llm_profiles
+    llm = with_stored_key(profiles.get(name), stored)
     for field, flat in LLM_FIELDS.items():
         part = draft.sealed if flat in settings_store.SEALED else draft.document
         part.pop(flat, None)

@@ -65,8 +65,13 @@ class LlmProfiles(BaseModel):
         self.active = new_name if self.active == name else self.active
 
     def follow(self, current: Llm) -> None:
-        """Deactivate the active profile if its configuration differs from the current one."""
-        if self.active is not None and self.profiles.get(self.active) != current:
+        """Deactivate the active profile if its configuration differs from the current one.
+
+        A profile without a key is active with any key.
+        """
+        saved = self.profiles.get(self.active or "")
+        key = {"api_key": current["api_key"]} if "api_key" in current else {}
+        if saved is None or key | saved != current:
             self.active = None
 
 

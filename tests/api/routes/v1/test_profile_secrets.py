@@ -1,0 +1,39 @@
+"""Secrets of LLM profiles: which ones an activation keeps."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.db.database import Database
+from tests.api.routes.v1.settings.v1 import agent, load, post
+from tests.factories import ApiUser
+
+FAMILY = "/api/v1/settings/profiles"
+KEYLESS = {"model": "openai/gpt-4o", "temperature": 0.5}
+
+
+@pytest.fixture
+def send(client: TestClient, user: ApiUser) -> Any:
+    """Send a request about the user's profiles; return the document of its success."""
+
+    def send(method: str, path: str = "", body: Any = None) -> Any:
+        response = client.request(method, FAMILY + path, json=body, headers=user.headers)
+        assert response.is_success, response.text
+        return response.json()
+
+    return send
+
+
+@pytest.mark.parametrize(("model", "key"), [("openai/o3", "plain"), ("anthropic/claude", None)])
+def test_activated_profile_without_a_key_has_the_key_of_its_own_server_only(
+    client: TestClient, database: Database, user: ApiUser, send: Any, model: str, key: str | None
+) -> None:
+    post(client, user, {"llm_model": model, "llm_api_key": "plain"})
+    send("POST", "/keyless", {"llm": KEYLESS})
+    send("POST", "/keyless/activate", {})
+    assert load(database, user).llm_api_key == key
+    post(client, user, {"language": "en", "llm_api_key": "new"})
+    assert send("GET")["active_profile"] == "keyless"
+    post(client, user, agent(llm={"seed": 1}))
+    assert send("GET")["active_profile"] is None
