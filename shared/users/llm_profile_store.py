@@ -9,7 +9,7 @@ from shared.crypto import Vault
 from shared.errors import Invalid
 from shared.models import UserSettings
 from shared.users import settings_store
-from shared.users.llm_profiles import SECRET_FIELDS, Llm, LlmProfiles
+from shared.users.llm_profiles import SECRET_FIELDS, Llm, LlmProfiles, mask_llm
 from shared.users.mcp_config import MASK
 from shared.users.settings_store import Draft
 from shared.users.settings_v1 import LLM_FIELDS, current_llm, with_stored_key
@@ -37,7 +37,8 @@ def save(
         session: a transaction; the user is locked until it ends.
         name: the name of the profile; an existing one is replaced.
         llm: the configuration, in clear; None: the current one. A null or absent `api_key` and any mask keep the value
-            of the existing profile; an empty `api_key` clears it.
+            of the existing profile; an empty `api_key` clears it. A new profile that equals another one as that is
+            shown is a copy of it, secrets included.
         include_secrets: save the secrets of the configuration too.
         keep_key: keep the key of the existing profile, and ignore the one in `llm`.
 
@@ -47,7 +48,7 @@ def save(
     """
     with settings_store.editing(session, vault, user_id) as draft:
         profiles = draft.read().llm_profiles
-        before = profiles.profiles.get(name, {})
+        before = profiles.profiles.get(name) or _find_original(profiles.profiles, name, llm or {})
         config = current_llm(draft.read()) if llm is None else _resolved(llm, before)
         if keep_key and name in profiles.profiles:
             kept = {"api_key": before["api_key"]} if "api_key" in before else {}
@@ -118,6 +119,16 @@ def _activate(draft: Draft, name: str) -> Llm:
     profiles.active = name
     draft.keep_profiles(profiles)
     return llm
+
+
+def _find_original(saved: Mapping[str, Llm], name: str, llm: Mapping[str, Any]) -> Llm:
+    """The profile that a client copies by sending what it was shown; empty: none.
+
+    Of several that are shown alike, it is the one after which the copy is named, as Agent Canvas does.
+    """
+    sent = _set_only(llm)
+    alike = [known for known, config in saved.items() if _without(mask_llm(config), {"api_key"}) == sent]
+    return saved[max(alike, key=lambda known: name.startswith(known) * len(known))] if alike else {}
 
 
 def _resolved(llm: Mapping[str, Any], before: Llm) -> Llm:

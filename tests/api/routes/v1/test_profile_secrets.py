@@ -1,4 +1,4 @@
-"""Secrets of LLM profiles: which ones an activation keeps."""
+"""Secrets of LLM profiles: which ones an activation and a copy have."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shared.db.database import Database
-from tests.api.routes.v1.settings.v1 import agent, load, post
+from tests.api.routes.v1.settings.v1 import MASK, agent, load, post
 from tests.factories import ApiUser
 
 FAMILY = "/api/v1/settings/profiles"
@@ -37,3 +37,27 @@ def test_activated_profile_without_a_key_has_the_key_of_its_own_server_only(
     assert send("GET")["active_profile"] == "keyless"
     post(client, user, agent(llm={"seed": 1}))
     assert send("GET")["active_profile"] is None
+
+
+def test_copy_of_a_profile_has_its_secrets(database: Database, user: ApiUser, send: Any) -> None:
+    """Agent Canvas duplicates a profile by sending what it was shown under another name."""
+    for name in ("deep", "fast"):
+        secrets = {"api_key": f"{name}-plain", "extra_headers": {"X-Key": f"{name}-header"}}
+        send("POST", f"/{name}", {"llm": KEYLESS | secrets})
+    shown = send("GET", "/fast")["config"]
+    assert (shown["api_key"], shown["extra_headers"]) == (None, {"X-Key": MASK})
+    send("POST", "/fast-copy", {"llm": shown, "include_secrets": True})
+    send("POST", "/without", {"llm": shown, "include_secrets": False})
+    saved = load(database, user).llm_profiles.profiles
+    assert saved["fast-copy"] == saved["fast"]
+    assert saved["without"] == KEYLESS
+
+
+def test_profile_that_is_no_copy_has_no_secret_of_another(
+    client: TestClient, database: Database, user: ApiUser, send: Any
+) -> None:
+    send("POST", "/deep", {"llm": KEYLESS | {"api_key": "plain", "aws_session_token": "token"}})
+    send("POST", "/other", {"llm": KEYLESS})
+    assert load(database, user).llm_profiles.profiles["other"] == KEYLESS
+    changed = send("GET", "/deep")["config"] | {"base_url": "https://other.example.com"}
+    assert client.post(f"{FAMILY}/changed", json={"llm": changed}, headers=user.headers).status_code == 400
