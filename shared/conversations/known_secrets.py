@@ -10,6 +10,7 @@ from shared.users import secrets, settings_store
 from shared.users.llm_profiles import secrets_of_llm
 from shared.users.mcp_config import secrets_of_servers
 from shared.users.settings import StoredSettings
+from shared.users.settings_v1 import current_llm
 
 # The maximum number of start requests in a sandbox whose secrets are read: the newest ones.
 MAX_CONVERSATIONS = 50
@@ -51,10 +52,10 @@ def _secrets_of_user(session: Session, vault: Vault, user_id: str) -> list[str]:
 
 def _secrets_of(settings: StoredSettings) -> list[str | None]:
     nested = settings.agent_settings
-    llms = [nested.get("llm", {}), *settings.llm_profiles.profiles.values()]
+    critic = nested.get("verification", {})
+    configurations = [current_llm(settings), critic, *settings.llm_profiles.profiles.values()]
     return [
-        *(settings.llm_api_key, settings.search_api_key, settings.sandbox_api_key),
-        nested.get("verification", {}).get("critic_api_key"),
-        *(secret for llm in llms for secret in secrets_of_llm(llm)),
+        *(settings.search_api_key, settings.sandbox_api_key, critic.get("critic_api_key")),
+        *(secret for configuration in configurations for secret in secrets_of_llm(configuration)),
         *secrets_of_servers(settings.mcp_config),
     ]

@@ -9,8 +9,8 @@ from shared.crypto import Vault
 from shared.errors import Invalid
 from shared.models import UserSettings
 from shared.users import settings_store
-from shared.users.llm_profiles import SECRET_FIELDS, Llm, LlmProfiles, mask_llm
-from shared.users.mcp_config import MASK
+from shared.users.llm_profiles import SECRET_FIELDS, URL_FIELDS, Llm, LlmProfiles, mask_llm
+from shared.users.mcp_config import MASK, unmask_url
 from shared.users.settings_store import Draft
 from shared.users.settings_v1 import LLM_FIELDS, current_llm, with_stored_key
 
@@ -152,7 +152,8 @@ def _unmasked(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, A
     missing = next((name for name, value in sent.items() if value == MASK and name not in stored), None)
     if missing is not None:
         raise Invalid(f"the mask of {missing!r} has no stored value")
-    return {name: stored[name] if value == MASK else value for name, value in sent.items()}
+    urls = {name: unmask_url(sent[name], stored.get(name)) for name in URL_FIELDS if sent.get(name)}
+    return {name: stored[name] if value == MASK else value for name, value in sent.items()} | urls
 
 
 def _without(llm: Llm, names: set[str] | frozenset[str]) -> Llm:

@@ -10,13 +10,15 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.errors import Conflict, Invalid, NotFound
-from shared.users.mcp_config import MASK, MAX_HEADERS
+from shared.users.mcp_config import MASK, MAX_HEADERS, mask_url, secrets_of_url, unmask_url
 
 MAX_PROFILES = 10
 # The secret fields of an LLM configuration. The values of its extra headers are secrets too.
 SECRET_FIELDS = frozenset({"api_key", "aws_access_key_id", "aws_secret_access_key", "aws_session_token"})
 # The secret fields by section of the agent's settings. The LLM's key is stored beside them (`settings_v1`).
 AGENT_SECRETS = {"llm": SECRET_FIELDS, "verification": frozenset({"critic_api_key"})}
+# URLs may have credentials in them, such as a user and a password.
+URL_FIELDS = frozenset({"base_url", "ollama_base_url", "aws_bedrock_runtime_endpoint", "critic_server_url"})
 # The field of an LLM configuration that holds a document of the user's, in which empty values have a meaning.
 DOCUMENT = "litellm_extra_body"
 
@@ -96,14 +98,20 @@ def _provider(model: str) -> str:
 def secrets_of_llm(llm: Mapping[str, Any]) -> list[str]:
     """The configuration's secrets in clear."""
     values = [*(llm.get(name) for name in SECRET_FIELDS), *(llm.get("extra_headers") or {}).values()]
-    return [value for value in values if value]
+    urls = [llm.get(name) or "" for name in URL_FIELDS]
+    return [value for value in values if value] + [secret for url in urls for secret in secrets_of_url(url)]
 
 
 def mask_llm(llm: Mapping[str, Any]) -> Llm:
     """The configuration with masks in place of secrets."""
-    shown = {name: MASK if name in SECRET_FIELDS and value else value for name, value in llm.items()}
+    shown = mask_urls(llm) | {name: MASK for name in SECRET_FIELDS if llm.get(name)}
     headers = llm.get("extra_headers")
     return shown | ({"extra_headers": dict.fromkeys(headers, MASK)} if headers else {})
+
+
+def mask_urls(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with masks in place of the credentials in its URLs."""
+    return {name: mask_url(value) if name in URL_FIELDS and value else value for name, value in config.items()}
 
 
 def change_agent_settings(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,6 +146,8 @@ def _merge(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]
         elif isinstance(value, Mapping):
             before = merged.get(name)
             merged[name] = _merge(before if isinstance(before, Mapping) else {}, value)
+        elif name in URL_FIELDS and value:
+            merged[name] = unmask_url(value, merged.get(name))
         elif value == MASK:
             if name not in merged:
                 raise Invalid(f"the mask of {name!r} has no stored value")

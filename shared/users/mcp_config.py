@@ -144,9 +144,13 @@ def secrets_of_servers(config: Mapping[str, Any] | None) -> Iterator[str]:
     for _, _, entry in name_servers(config):
         yield from (value for value in (entry.get("api_key"), *(entry.get("headers") or {}).values()) if value)
         yield from (entry.get("env") or {}).values()
-        url = entry.get("url") or ""
-        yield from (found.group().rpartition(":")[2] for found in USER_INFO.finditer(url))
-        yield from (value for _, value in _split_parameters(url) if value)
+        yield from secrets_of_url(entry.get("url") or "")
+
+
+def secrets_of_url(url: str) -> Iterator[str]:
+    """The possible credentials in a URL."""
+    yield from (found.group().rpartition(":")[2] for found in USER_INFO.finditer(url))
+    yield from (value for _, value in _split_parameters(url) if value)
 
 
 def mask_reported(servers: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -163,6 +167,19 @@ def mask_url(url: str) -> str:
     """The URL with its possible credentials masked."""
     parts = _split_parameters(USER_INFO.sub(MASK, url))
     return "".join(shown if value is None else shown + MASK for shown, value in parts)
+
+
+def unmask_url(url: str, stored: str | None) -> str:
+    """The stored URL if the URL is what is shown of it, else the URL itself.
+
+    Raises:
+        Invalid: the URL has a mask, and is not what is shown of the stored one.
+    """
+    if stored and url == mask_url(stored):
+        return stored
+    if MASK in url:
+        raise Invalid("a mask in a URL has no stored value: send the whole URL")
+    return url
 
 
 def _split_parameters(url: str) -> Iterator[tuple[str, str | None]]:

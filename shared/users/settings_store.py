@@ -16,7 +16,7 @@ from shared.models import UserSettings
 from shared.sql import locks
 from shared.users.llm_profiles import LlmProfiles, change_agent_settings
 from shared.users.mcp_changes import change_servers
-from shared.users.mcp_config import MASK
+from shared.users.mcp_config import MASK, unmask_url
 from shared.users.settings import StoredSettings
 from shared.users.settings_v1 import current_llm
 
@@ -135,6 +135,8 @@ def _resolve(name: str, value: Any, stored: Any) -> Any:
     """The value to store, with stored values in place of masks."""
     if name == "mcp_config":
         return change_servers(value, stored)
+    if name == "llm_base_url":
+        return unmask_url(value, stored)
     return change_agent_settings(stored or {}, value) if name == "agent_settings" else value
 
 

@@ -6,7 +6,7 @@ A value with a flat name is stored under that name only. All other V1 values are
 from collections.abc import Mapping
 from typing import Any
 
-from shared.users.llm_profiles import Llm, have_same_server, mask_llm
+from shared.users.llm_profiles import Llm, have_same_server, mask_llm, mask_urls
 from shared.users.mcp_config import MASK, mask_servers, to_map, with_credentials
 from shared.users.settings import StoredSettings
 
@@ -108,5 +108,6 @@ def _serialize_llm(stored: StoredSettings, *, expose: bool) -> Llm:
 
 
 def _mask_critic(extra: Nested) -> Nested:
-    known = extra.get("verification", {})
-    return extra | {"verification": known | {"critic_api_key": MASK}} if known.get("critic_api_key") else extra
+    shown = mask_urls(extra.get("verification", {}))
+    key = {"critic_api_key": MASK} if shown.get("critic_api_key") else {}
+    return extra | ({"verification": shown | key} if shown else {})

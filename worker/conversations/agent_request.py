@@ -103,12 +103,15 @@ def secret_values(inputs: AgentInputs) -> list[str]:
     """Every secret in the inputs, for `redaction.redacting`."""
     settings = inputs.settings
     nested = settings.agent_settings
-    values = [settings.llm_api_key, settings.search_api_key, nested.get("verification", {}).get("critic_api_key")]
+    llm = {"api_key": settings.llm_api_key, "base_url": settings.llm_base_url} | nested.get("llm", {})
+    critic = nested.get("verification", {})
+    values = [settings.search_api_key, critic.get("critic_api_key")]
     values += [secret for token in inputs.provider_tokens.values() for secret in secrets_of_token(token)]
     values += inputs.requested_secrets.values()
     values += [secret.value for secret in inputs.secrets.values()]
     values += secrets_of_servers(settings.mcp_config)
-    values += secrets_of_llm(nested.get("llm", {})) + secrets_of_llm(inputs.title_llm or {})
+    for configuration in (llm, critic, inputs.title_llm or {}):
+        values += secrets_of_llm(configuration)
     return [value for value in values if value]
 
 

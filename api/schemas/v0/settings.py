@@ -9,7 +9,7 @@ from api.schemas.v1.fields import BaseUrl, Count, Host, Key, Line, ModelName, St
 from api.schemas.v1.mcp import McpAdditions, McpConfigInfo, McpEitherShape, McpPatch
 from api.schemas.v1.secrets import CustomSecretInfo
 from shared.users.mcp_changes import Additions, Patch
-from shared.users.mcp_config import MASK, mask_servers
+from shared.users.mcp_config import MASK, mask_servers, mask_url
 from shared.users.secrets import MAX_SECRETS, check_free
 from shared.users.settings import OpenSettings, Provider, StoredSettings
 
@@ -172,8 +172,10 @@ def serialize_settings(
     """Show the settings to their owner."""
     servers = stored.mcp_config
     shown = {name: SecretInfo(description=text) for name, text in secrets.items()}
+    base_url = stored.llm_base_url
     return SettingsInfo(
-        **stored.model_dump(include=set(OpenSettings.model_fields)),
+        **stored.model_dump(include=set(OpenSettings.model_fields) - {"llm_base_url"}),
+        llm_base_url=base_url and mask_url(base_url),
         llm_api_key_set=bool(stored.llm_api_key),
         search_api_key_set=bool(stored.search_api_key),
         sandbox_api_key_set=bool(stored.sandbox_api_key),

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.schemas.v1.agent_settings import LlmConfig
 from api.schemas.v1.fields import Line, Strict
-from shared.users.llm_profiles import Llm, LlmProfiles, mask_llm
+from shared.users.llm_profiles import Llm, LlmProfiles, mask_llm, mask_urls
 
 NAME = r"^[A-Za-z0-9._-]{1,64}$"
 # Not of dots alone: clients resolve `.` and `..` in a path, and could not name the profile.
@@ -97,7 +97,7 @@ def list_profiles(saved: LlmProfiles) -> ProfileListResponse:
         ProfileInfo(
             name=name, model=llm.get("model"), base_url=llm.get("base_url"), api_key_set=bool(llm.get("api_key"))
         )
-        for name, llm in saved.profiles.items()
+        for name, llm in ((name, mask_urls(llm)) for name, llm in saved.profiles.items())
     ]
     return ProfileListResponse(profiles=profiles, active_profile=saved.active)
 

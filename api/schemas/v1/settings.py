@@ -25,7 +25,7 @@ GroupingStrategy = Literal[
 
 BEYOND_V0 = V1Settings.model_fields.keys() - OpenSettings.model_fields.keys()
 MAX_MARKETPLACES = 100
-EXPOSED = ("llm_api_key", "search_api_key", "sandbox_api_key", "mcp_config")
+EXPOSED = ("llm_api_key", "llm_base_url", "search_api_key", "sandbox_api_key", "mcp_config")
 
 
 class Marketplace(Strict):

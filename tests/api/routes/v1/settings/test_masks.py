@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from shared.conversations import known_secrets
 from shared.db.database import Database
 from tests.api.routes.v1.settings.stored import (
     ENV_VALUE,
@@ -19,7 +20,7 @@ from tests.api.routes.v1.settings.stored import (
     read,
     store,
 )
-from tests.factories import ApiUser
+from tests.factories import VAULT, ApiUser
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -91,3 +92,41 @@ def test_mask_without_a_stored_secret_is_rejected(client: TestClient, user: ApiU
     assert response.status_code == 400
     assert response.json()["detail"].startswith("mcp_config: ")
     assert read(client, user).items() >= {"language": None, "mcp_config": MASKED_MCP}.items()
+
+
+@pytest.mark.parametrize("path", ["/api/settings", "/api/v1/settings"])
+def test_password_in_the_llm_s_url_is_masked_and_stays(
+    client: TestClient, database: Database, user: ApiUser, path: str
+) -> None:
+    url, shown = "https://me:pass-plain@llm.example.com/v1", f"https://{MASK}@llm.example.com/v1"
+    client.post(path, json={"llm_base_url": url}, headers=user.headers)
+    response = client.get(path, headers=user.headers)
+    assert (response.json()["llm_base_url"], "plain" in response.text) == (shown, False)
+    assert client.post(path, json={"llm_base_url": shown}, headers=user.headers).status_code == 200
+    assert load(database, user).llm_base_url == url
+    elsewhere = shown.replace("llm.", "other.")
+    assert client.post(path, json={"llm_base_url": elsewhere}, headers=user.headers).status_code == 400
+    with database.reading() as session:
+        hide = known_secrets.redact_for(session, VAULT, user.id)
+    assert "plain" not in hide("401 from me with pass-plain")
+
+
+def test_passwords_in_nested_urls_are_masked_and_stay(client: TestClient, database: Database, user: ApiUser) -> None:
+    url, shown = "https://me:pass-plain@example.com", f"https://{MASK}@example.com"
+
+    def diff(value: str) -> dict[str, Any]:
+        return {"llm": {"base_url": value, "ollama_base_url": value}, "verification": {"critic_server_url": value}}
+
+    for value in (url, shown):
+        body = {"agent_settings_diff": diff(value)}
+        assert client.post("/api/v1/settings", json=body, headers=user.headers).status_code == 200
+    llm = {"model": "m", "base_url": url}
+    for sent in (llm, llm | {"base_url": shown}):
+        response = client.post("/api/v1/settings/profiles/p", json={"llm": sent}, headers=user.headers)
+        assert response.status_code == 201, response.text
+    stored = load(database, user)
+    assert (stored.llm_base_url, stored.llm_profiles.profiles) == (url, {"p": llm})
+    assert stored.agent_settings == {"llm": {"ollama_base_url": url}, "verification": {"critic_server_url": url}}
+    for path in ("/settings", "/settings/profiles", "/settings/profiles/p", "/users/me"):
+        response = client.get(f"/api/v1{path}", headers=user.headers)
+        assert (shown in response.text, "plain" in response.text) == (True, False), path
