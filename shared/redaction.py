@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 Redact = Callable[[str], str]
@@ -15,17 +15,21 @@ PROVIDER_KEY = re.compile(r"\b(?:sk-|gsk_|xai-|AIza)[A-Za-z0-9_-]{16,}")
 # The max work of one function that `redacting` returns: for each secret, the characters of all texts, and for each text
 # as many more. It takes a second at most. Sandboxes choose the texts, and a user may have 20,000 secrets.
 MAX_WORK, WORK_OF_TEXT = 1_000_000_000, 100
+# The max length of all secrets of a text together: a user can store 13 MB, and bring more with the starts of
+# conversations. And that of all their forms, of which non-ASCII secrets have long ones.
+MAX_SECRETS_LENGTH, MAX_FORMS_LENGTH = 32_000_000, 64_000_000
 # Fields that are not redacted: other documents refer to their values, which may contain a short secret by chance.
 NAMES = ("id", "key", "kind", "source", "timestamp")
 
 
-def redacting(secrets: Iterable[str]) -> Redact:
+def redacting(secrets: Collection[str]) -> Redact:
     """A function that replaces each secret in a text with asterisks, long secrets before short ones.
 
-    The text as a whole is replaced if the function has exceeded `MAX_WORK`.
+    The text as a whole is replaced if the function has exceeded `MAX_WORK`, or if the secrets are too long.
     """
-    forms = {form for secret in secrets for form in _forms(secret)}
-    known = sorted((form for form in forms if len(form) >= MIN_SECRET_LENGTH), key=len, reverse=True)
+    known = _known_forms(secrets)
+    if known is None:
+        return lambda _: HIDDEN
 
     work_left = MAX_WORK
 
@@ -44,6 +48,21 @@ def redacting(secrets: Iterable[str]) -> Redact:
 def secrets_of_token(token: str) -> list[str]:
     """A git provider's token and, if it is stored as `user:password`, the password, which git sends by itself."""
     return [token, token.partition(":")[2]]
+
+
+def _known_forms(secrets: Collection[str]) -> list[str] | None:
+    """All forms of the secrets, long ones first; None if the secrets or the forms are too long together."""
+    if sum(map(len, secrets)) > MAX_SECRETS_LENGTH:
+        return None
+    forms: set[str] = set()
+    length = 0
+    for form in (form for secret in secrets for form in _forms(secret)):
+        if len(form) >= MIN_SECRET_LENGTH and form not in forms:
+            forms.add(form)
+            length += len(form)
+        if length > MAX_FORMS_LENGTH:
+            return None
+    return sorted(forms, key=len, reverse=True)
 
 
 def _forms(secret: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from shared.container_logs.limits import MAX_BYTES
-from shared.redaction import HIDDEN, MIN_SECRET_LENGTH, PROVIDER_KEY
+from shared.redaction import HIDDEN, MAX_SECRETS_LENGTH, MIN_SECRET_LENGTH, PROVIDER_KEY
 
 # Lines of a secret with this length or more, as in a private key, are also hidden individually: other output may appear
 # between them.
@@ -28,8 +28,6 @@ MAX_PLACES = 100
 MAX_WORK = 500_000_000
 # The maximum number of spellings for which the parts of secrets at a line's ends are searched.
 MAX_COMPARED = 10_000
-# The max length of all secrets together: a user can store 13 MB, and bring more with the starts of conversations.
-MAX_SECRETS_LENGTH = 32_000_000
 # Escape sequences of a terminal: colors and cursor movements.
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 # All other control characters, and those that change the direction of text.

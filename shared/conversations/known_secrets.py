@@ -1,11 +1,13 @@
 """A user's stored secrets in plain text, to redact them in texts of agent servers and providers."""
 
-from sqlmodel import Session
+import json
+
+from sqlmodel import Session, col, select
 
 from shared.conversations import start_tasks
 from shared.crypto import Vault
-from shared.models import Sandbox
-from shared.redaction import Redact, redacting, secrets_of_token
+from shared.models import Sandbox, StartTask
+from shared.redaction import MAX_SECRETS_LENGTH, Redact, redacting, secrets_of_token
 from shared.users import secrets, settings_store
 from shared.users.llm_profiles import secrets_of_llm
 from shared.users.mcp_config import secrets_of_servers
@@ -33,12 +35,30 @@ def redact_for_sandbox(session: Session, vault: Vault, sandbox: Sandbox, convers
 
 
 def find_in_sandbox(session: Session, vault: Vault, sandbox: Sandbox) -> list[str]:
-    """All stored secrets that a sandbox's processes may know: its keys, its owner's, its conversations'."""
+    """All stored secrets that a sandbox's processes may know: its keys, its owner's, its conversations'.
+
+    Older conversations' are missing if the others are longer than `MAX_SECRETS_LENGTH`, which no redaction accepts.
+    """
     keys = [vault.decrypt(key) for key in (sandbox.session_key, sandbox.boot_key) if key]
     if sandbox.owner_id is None:
         return keys
-    brought = start_tasks.secrets_in_sandbox(session, vault, sandbox.id, MAX_CONVERSATIONS)
-    return [*keys, *_secrets_of_user(session, vault, sandbox.owner_id), *brought]
+    return [*keys, *_secrets_of_user(session, vault, sandbox.owner_id), *_secrets_brought(session, vault, sandbox.id)]
+
+
+def _secrets_brought(session: Session, vault: Vault, sandbox_id: str) -> list[str]:
+    """The secrets of the newest start requests in a sandbox, each once.
+
+    Requests may be large, so they are read one by one, and no further ones once the secrets are too long.
+    """
+    brought = select(StartTask.id).where(StartTask.sandbox_id == sandbox_id, col(StartTask.secrets).is_not(None))
+    newest = brought.order_by(col(StartTask.created_at).desc()).limit(MAX_CONVERSATIONS)
+    found: dict[str, None] = {}
+    for task_id in session.exec(newest).all():
+        sealed = session.exec(select(StartTask.secrets).where(StartTask.id == task_id)).first()
+        found |= dict.fromkeys(json.loads(vault.decrypt(sealed)).values() if sealed else ())
+        if sum(map(len, found)) > MAX_SECRETS_LENGTH:
+            break
+    return list(found)
 
 
 def _secrets_of_user(session: Session, vault: Vault, user_id: str) -> list[str]:

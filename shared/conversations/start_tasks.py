@@ -79,13 +79,6 @@ def secrets_of(session: Session, vault: Vault, conversation_id: str) -> dict[str
     return found
 
 
-def secrets_in_sandbox(session: Session, vault: Vault, sandbox_id: str, limit: int) -> list[str]:
-    """The secrets that the newest start requests of conversations in a sandbox brought, in clear."""
-    brought = select(StartTask.secrets).where(StartTask.sandbox_id == sandbox_id, col(StartTask.secrets).is_not(None))
-    newest = session.exec(brought.order_by(col(StartTask.created_at).desc()).limit(limit)).all()
-    return [value for sealed in newest if sealed for value in json.loads(vault.decrypt(sealed)).values()]
-
-
 def rename(session: Session, conversation_id: str, owner_id: str, title: str) -> bool:
     """Change the title of a conversation that is being started; it takes effect when the start is READY.
 

@@ -1,5 +1,8 @@
 """Redaction of secrets in texts of sandboxes, with bounded work."""
 
+import pytest
+
+from shared import redaction
 from shared.redaction import HIDDEN, redact_document, redacting
 
 SECRETS = [f"secret-{number}" for number in range(4000)]
@@ -16,3 +19,12 @@ def test_texts_beyond_the_search_limit_are_hidden() -> None:
 def test_texts_within_the_search_limit_are_kept() -> None:
     texts = ["x" * 10_000] * 500
     assert redact_document(texts, redacting(SECRETS[:100])) == texts
+
+
+@pytest.mark.parametrize("secret", ["x" * 400, "é" * 200], ids=("long", "long in JSON"))
+def test_texts_are_hidden_if_the_secrets_are_too_long(monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
+    """The secrets that a sandbox's conversations bring may be 160 MB."""
+    monkeypatch.setattr(redaction, "MAX_SECRETS_LENGTH", 500)
+    monkeypatch.setattr(redaction, "MAX_FORMS_LENGTH", 1000)
+    assert redacting(["x" * 400])("harmless") == "harmless"
+    assert redacting(["y" * 110, secret])("harmless") == HIDDEN
