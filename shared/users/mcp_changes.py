@@ -17,6 +17,7 @@ from shared.users.mcp_config import (
     to_lists,
     to_map,
     unmask_servers,
+    without_authorization,
 )
 
 # The fields that a server loses when it becomes a command, and when a command becomes a server with a URL.
@@ -88,7 +89,7 @@ def _keep(before: Server, changes: Server) -> Server:
         lost = PROCESS_FIELDS
     headers = dict(before.get("headers") or {})
     if changes.get("auth"):
-        headers = {name: value for name, value in headers.items() if not _authorizes(name)}
+        headers = without_authorization(headers)
     elif _replaces_authorization(changes):
         lost |= {"auth"}
     return {name: value for name, value in (before | {"headers": headers}).items() if name not in lost}
@@ -96,11 +97,11 @@ def _keep(before: Server, changes: Server) -> Server:
 
 def _replaces_authorization(changes: Server) -> bool:
     headers = changes.get("headers", {})
-    return headers is None or any(value and _authorizes(name) for name, value in headers.items())
+    return headers is None or _authorizes({name: value for name, value in headers.items() if value})
 
 
-def _authorizes(header: str) -> bool:
-    return header.lower() == "authorization"
+def _authorizes(headers: Mapping[str, Any]) -> bool:
+    return len(without_authorization(headers)) < len(headers)
 
 
 def _merge(before: Server, changes: Mapping[str, Any]) -> Server:
@@ -128,6 +129,8 @@ def _check(servers: McpConfig) -> None:
         urls = [mask_url(server["url"]) for server in listed if "url" in server]
         if len(set(urls)) != len(urls):
             raise Invalid("mcp_config: two servers have the same URL")
+        if any(server.get("api_key") and _authorizes(server.get("headers") or {}) for server in listed):
+            raise Invalid("mcp_config: a server has one authorization, a key or an Authorization header")
         if any(len(server.get("headers") or ()) > MAX_HEADERS for server in listed):
             raise Invalid(f"mcp_config: at most {MAX_HEADERS} headers of a server, with those that are stored")
         if any(len(server.get("env") or ()) > MAX_VARIABLES for server in listed):

@@ -153,6 +153,11 @@ def secrets_of_url(url: str) -> Iterator[str]:
     yield from (value for _, value in _split_parameters(url) if value)
 
 
+def without_authorization(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers without the one that a server's key would be sent in: a server has one authorization."""
+    return {name: value for name, value in headers.items() if name.lower() != "authorization"}
+
+
 def mask_reported(servers: Mapping[Any, Any]) -> dict[Any, Any]:
     """An agent server's map of names to servers with credentials in URLs masked: it masks only other secrets itself."""
     return {
@@ -258,7 +263,9 @@ def _unmask_remote(server: Server, stored: Mapping[str, Server]) -> Server:
     if key == MASK:
         key = before.get("api_key", key)
     merged = _inherit(server, before, ("name", *REMOTE_OPTIONS))
-    headers = _unmask(merged.get("headers"), before.get("headers"))
+    headers = _unmask(merged.pop("headers", None), before.get("headers"))
+    if key and "headers" not in server:
+        headers = without_authorization(headers)  # V0's clients know no headers: a key replaces a stored one
     if MASK in url or key == MASK or MASK in headers.values():
         raise Invalid("mcp_config: a mask has no stored secret of a server with that URL")
     return merged | {"url": url, "api_key": key or None} | ({"headers": headers} if headers else {})

@@ -167,3 +167,32 @@ def test_environment_of_a_command_has_a_limited_number_of_variables(client: Test
     response = client.post(PATH, json=agent(mcp_config={"files": {"env": more}}), headers=user.headers)
     assert (response.status_code, "at most 100 variables" in response.json()["detail"]) == (400, True), response.text
     patch(client, user, files={"env": dict.fromkeys(more) | {"E0": "x"}})
+
+
+BOTH: list[dict[str, Any]] = [
+    agent(mcp_config={"docs": {"auth": "new", "headers": {"authorization": "Bearer new"}}}),
+    {"mcp_config": {"more": {"url": "https://more.example.com", "auth": "a", "headers": {"Authorization": "b"}}}},
+    {
+        "mcp_config": {
+            "sse_servers": [{"url": "https://c.example.com", "api_key": "a", "headers": {"Authorization": "b"}}]
+        }
+    },
+]
+
+
+@pytest.mark.parametrize("body", BOTH, ids=("patch", "map", "lists"))
+def test_server_with_two_authorizations_is_refused(
+    client: TestClient, database: Database, user: ApiUser, body: dict[str, Any]
+) -> None:
+    """The agent server refuses it, so each start would fail."""
+    before = load(database, user).mcp_config
+    response = client.post("/api/v1/settings", json=body, headers=user.headers)
+    assert (response.status_code, "authorization" in response.json()["detail"]) == (400, True)
+    assert load(database, user).mcp_config == before
+
+
+def test_key_in_a_list_replaces_a_stored_authorization(client: TestClient, database: Database, user: ApiUser) -> None:
+    patch(client, user, docs={"headers": {"Authorization": "Bearer old", "X-Team": "t"}})
+    entry = {"url": servers_of(database, user)["docs"]["url"], "api_key": "new"}
+    post(client, user, {"mcp_config": {"shttp_servers": [entry]}})
+    assert servers_of(database, user)["docs"].items() >= {"api_key": "new", "headers": {"X-Team": "t"}}.items()
