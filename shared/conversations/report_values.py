@@ -11,6 +11,7 @@ from shared.clock import now
 from shared.errors import Invalid
 from shared.ids import parse_id
 from shared.json_documents import clean_text
+from shared.users.llm_profiles import mask_urls
 from shared.users.mcp_config import mask_reported
 
 # `deleting` is left out: the agent server has deleted the conversation then, but this service keeps it (wire contract
@@ -109,10 +110,20 @@ def read_time(value: Any) -> datetime | None:
 
 
 def mask_event(body: dict[str, Any]) -> dict[str, Any]:
-    """The event without the credentials that the agent server leaves in the URLs of MCP servers."""
+    """The event without the credentials that the agent server leaves in the URLs of MCP servers and LLMs."""
     match body:
-        case {"key": "full_state", "value": {"agent": {"mcp_config": {**servers}} as agent} as state}:
-            return body | {"value": state | {"agent": agent | {"mcp_config": mask_reported(servers)}}}
-        case {"key": "agent", "value": {"mcp_config": {**servers}} as agent}:
-            return body | {"value": agent | {"mcp_config": mask_reported(servers)}}
+        case {"key": "full_state", "value": {"agent": {**agent}} as state}:
+            return body | {"value": state | {"agent": _mask_agent(agent)}}
+        case {"key": "agent", "value": {**agent}}:
+            return body | {"value": _mask_agent(agent)}
     return body
+
+
+def _mask_agent(agent: dict[Any, Any]) -> dict[Any, Any]:
+    masks = {"mcp_config": mask_reported, "llm": mask_urls, "condenser": _mask_condenser}
+    return agent | {name: mask(agent[name]) for name, mask in masks.items() if isinstance(agent.get(name), dict)}
+
+
+def _mask_condenser(condenser: dict[str, Any]) -> dict[str, Any]:
+    llm = condenser.get("llm")
+    return condenser | {"llm": mask_urls(llm)} if isinstance(llm, dict) else condenser

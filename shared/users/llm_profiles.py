@@ -110,8 +110,9 @@ def mask_llm(llm: Mapping[str, Any]) -> Llm:
 
 
 def mask_urls(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with masks in place of the credentials in its URLs."""
-    return {name: mask_url(value) if name in URL_FIELDS and value else value for name, value in config.items()}
+    """The configuration, which may come from a sandbox, with masks in place of the credentials in its URLs."""
+    urls = {name: config[name] for name in URL_FIELDS if isinstance(config.get(name), str)}
+    return dict(config) | {name: mask_url(url) for name, url in urls.items()}
 
 
 def change_agent_settings(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,16 +22,17 @@ def _nested(levels: int) -> Any:
     return document
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("full_state", {"agent": {"mcp_config": SERVERS}, "title": "A title"}), ("agent", {"mcp_config": SERVERS})],
-)
-def test_event_with_mcp_servers_is_stored_without_the_credentials_in_their_urls(key: str, value: Any) -> None:
-    received = update_report(key, value)
+@pytest.mark.parametrize("key", ["full_state", "agent"])
+def test_event_with_an_agent_is_stored_without_the_credentials_in_its_urls(key: str) -> None:
+    llm = {"model": "m", "base_url": "https://user:secret@llm.example/v1", "ollama_base_url": 3}
+    sent = {"mcp_config": SERVERS, "llm": llm, "condenser": {"kind": "C", "llm": llm}}
+    received = update_report(key, {"agent": sent, "title": "A title"} if key == "full_state" else sent)
     stored = read_event(received).body
     agent = stored["value"]["agent"] if key == "full_state" else stored["value"]
     masked = f"https://{MASK}@mcp.example/?api_key={MASK}&page=2"
     assert agent["mcp_config"] == {**SERVERS, "docs": {**SERVERS["docs"], "url": masked}}
+    assert agent["llm"] == agent["condenser"]["llm"] == llm | {"base_url": f"https://{MASK}@llm.example/v1"}
+    assert agent["condenser"]["kind"] == "C"
     assert {**stored, "value": None} == {**received, "value": None}
     assert "secret" in str(received)  # the received document is unchanged
 
@@ -85,7 +86,9 @@ def test_report_of_a_large_event_is_read() -> None:
     assert report.title == "A title"
 
 
-@pytest.mark.parametrize("value", [None, [], {"agent": {"mcp_config": None}}, {"agent": {"mcp_config": {"a": 1}}}])
+@pytest.mark.parametrize(
+    "value", [None, [], {"agent": {"mcp_config": None}}, {"agent": {"mcp_config": {"a": 1}, "llm": 1}}]
+)
 def test_event_with_a_state_of_another_shape_is_stored_unchanged(value: Any) -> None:
     received = update_report("full_state", value)
     assert read_event(received).body == received
