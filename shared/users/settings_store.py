@@ -18,7 +18,7 @@ from shared.users.llm_profiles import LlmProfiles, change_agent_settings
 from shared.users.mcp_changes import change_servers
 from shared.users.mcp_config import MASK, unmask_url
 from shared.users.settings import StoredSettings
-from shared.users.settings_v1 import current_llm
+from shared.users.settings_v1 import can_condense, current_llm
 
 # Models whose credentials are not an `llm_api_key`, or that need none.
 KEYLESS_MODELS = ("bedrock/", "ollama/", "ollama_chat/", "sagemaker/", "vertex_ai/")
@@ -112,12 +112,16 @@ def change(session: Session, vault: Vault, user_id: str, changes: Mapping[str, A
             empty text clears a secret; a mask keeps one.
 
     Raises:
-        Invalid: see `change_agent_settings`, `change_servers` and `editing`.
+        Invalid: the condenser would have nothing to condense; or see `change_agent_settings`, `change_servers` and
+            `editing`.
         NotFound: the user does not exist.
     """
     with editing(session, vault, user_id) as draft:
+        could_condense = can_condense(draft.read())
         for name, value in changes.items():
             _set(draft.sealed if name in SEALED else draft.document, name, value)
+        if could_condense and not can_condense(draft.read()):
+            raise Invalid("condenser: keep_first must be less than half of max_size, less one")
         draft.follow()
 
 

@@ -15,6 +15,8 @@ Nested = dict[str, Any]
 DEFAULT_AGENT = "CodeActAgent"
 DEFAULT_CONDENSER_SIZE = 240
 DEFAULT_ITERATIONS = 500
+# The number of a conversation's first events that a condenser keeps.
+DEFAULT_KEPT = 2
 DEFAULT_ANALYZER = "llm"
 NO_ANALYZER = "none"
 ANALYZERS = (DEFAULT_ANALYZER, NO_ANALYZER)
@@ -80,6 +82,15 @@ def nest_conversation(stored: StoredSettings) -> Nested:
         # V0 has more analyzers; V1's clients know these two values.
         "security_analyzer": analyzer if analyzer in ANALYZERS else None,
     }
+
+
+def can_condense(stored: StoredSettings) -> bool:
+    """Whether the agent server accepts the condenser: it needs events to condense between the first and the last."""
+    extra = stored.agent_settings.get("condenser", {})
+    if not stored.enable_default_condenser or extra.get("condenser_kind") == "no_op":
+        return True
+    size = stored.condenser_max_size or DEFAULT_CONDENSER_SIZE
+    return bool(extra.get("keep_first", DEFAULT_KEPT) < size // 2 - 1)
 
 
 def security_analyzer(stored: StoredSettings) -> str:

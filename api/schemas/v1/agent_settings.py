@@ -11,6 +11,8 @@ from shared.json_documents import check_texts
 Whole = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+# Between 0 and 1: the agent server refuses both.
+Part = Annotated[float, Field(gt=0, lt=1)]
 Flag = bool | None
 MaxSize = Annotated[int, Field(ge=20, le=2**31 - 1)]
 Document = Annotated[dict[str, Any], BeforeValidator(check_texts)]
@@ -81,9 +83,9 @@ class CondenserDiff(Strict):
     condenser_kind: Literal["llm_summarizing", "no_op"] | None = None
     max_tokens: Count | None = None
     keep_first: Whole | None = None
-    minimum_progress: Share | None = None
-    hard_context_reset_max_retries: Whole | None = None
-    hard_context_reset_context_scaling: Share | None = None
+    minimum_progress: Part | None = None
+    hard_context_reset_max_retries: Count | None = None
+    hard_context_reset_context_scaling: Part | None = None
 
 
 class VerificationDiff(Strict):

@@ -149,3 +149,33 @@ def test_body_that_is_not_an_object_is_refused(client: TestClient, user: ApiUser
     response = client.post("/api/settings", content=body, headers=user.headers | JSON)
     assert response.status_code == 422
     assert response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "condenser",
+    [
+        {"minimum_progress": 0},
+        {"minimum_progress": 1},
+        {"hard_context_reset_context_scaling": 1.0},
+        {"hard_context_reset_max_retries": 0},
+    ],
+    ids=str,
+)
+def test_condenser_that_the_agent_server_refuses_is_refused(
+    client: TestClient, user: ApiUser, condenser: dict[str, Any]
+) -> None:
+    """Each start would fail."""
+    body = {"agent_settings_diff": {"condenser": condenser}}
+    assert client.post("/api/v1/settings", json=body, headers=user.headers).status_code == 422
+
+
+def test_condenser_without_events_to_condense_is_refused(client: TestClient, user: ApiUser) -> None:
+    def status(max_size: int | None, keep_first: int) -> int:
+        body = {"condenser_max_size": max_size, "agent_settings_diff": {"condenser": {"keep_first": keep_first}}}
+        return int(client.post("/api/v1/settings", json=body, headers=user.headers).status_code)
+
+    assert [status(20, 9), status(20, 8), status(None, 119), status(None, 118)] == [400, 200, 400, 200]
+    small = client.post("/api/settings", json={"condenser_max_size": 20}, headers=user.headers)
+    assert (small.status_code, "keep_first" in small.json()["detail"]) == (400, True)
+    store(client, user, {"condenser_max_size": 20, "enable_default_condenser": False})
+    store(client, user, {"language": "en"})
