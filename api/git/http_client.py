@@ -71,7 +71,7 @@ class Reply:
 
     def _raise_client_error(self) -> None:
         match self.status:
-            case 401:
+            case 401 | 203:
                 raise Forbidden(f"{self.provider} does not accept the stored token: store another one")
             case 429 | 403 if self._is_rate_limited:
                 raise self.rate_limited()
@@ -139,7 +139,8 @@ class GitClient:
 
 
 def _is_success(status: int) -> bool:
-    return 200 <= status < 300
+    # For an expired token, Azure DevOps sends its page to sign in, with a 203.
+    return 200 <= status < 300 and status != 203
 
 
 async def _read(provider: str, response: httpx.Response) -> Any:
