@@ -45,7 +45,8 @@ class OpenSettings(BaseModel):
     security_analyzer: str | None = None
     confirmation_mode: bool | None = None
     llm_model: str | None = None
-    llm_base_url: str | None = None
+    # It may have a password in it.
+    llm_base_url: str | None = Field(default=None, repr=False)
     remote_runtime_resource_factor: int | None = None
     enable_default_condenser: bool = True
     # The number of events.

@@ -1,4 +1,7 @@
-"""Storage of users' settings: the open part in clear, the secret part encrypted as one document."""
+"""Storage of users' settings: the open part in clear, the secret part encrypted as one document.
+
+An LLM server's URL with credentials is stored in both: masked in the open part, and whole in the secret part.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +19,7 @@ from shared.models import UserSettings
 from shared.sql import locks
 from shared.users.llm_profiles import LlmProfiles, change_agent_settings
 from shared.users.mcp_changes import change_servers
-from shared.users.mcp_config import MASK, unmask_url
+from shared.users.mcp_config import MASK, mask_url, unmask_url
 from shared.users.settings import StoredSettings
 from shared.users.settings_v1 import can_condense, current_llm
 
@@ -29,6 +32,8 @@ SEALED = KEYS | {"mcp_config", "agent_settings", "llm_profiles"}
 # an Agent Workspace extension: it is shown as null, and a client that returns what it read must not clear it.
 KEPT_ON_NULL = KEYS | {"llm_model", "llm_base_url", "user_consents_to_analytics"}
 CLEARED_BY_EMPTY = KEYS | {"llm_model", "llm_base_url"}
+# The name of a URL with credentials in the secret part.
+PRIVATE_URL = "private_llm_base_url"
 # The max size of a user's settings, all LLM profiles included, as JSON. Requests merge into what is stored, and each
 # read and each start decrypts all of it.
 MAX_BYTES = 1024 * 1024
@@ -70,7 +75,7 @@ class Draft:
 def load(session: Session, vault: Vault, user_id: str) -> StoredSettings | None:
     """The user's settings in clear; None if none were ever saved: the defaults of `StoredSettings()` apply then."""
     row = session.get(UserSettings, user_id)
-    return None if row is None else StoredSettings(**row.document, **_unseal(vault, row.sealed))
+    return None if row is None else _open(vault, row).read()
 
 
 def can_call(settings: StoredSettings, model: str | None) -> bool:
@@ -91,13 +96,13 @@ def editing(session: Session, vault: Vault, user_id: str) -> Iterator[Draft]:
     """
     locks.lock_user(session, user_id)
     row = session.get(UserSettings, user_id, populate_existing=True)
-    draft = Draft(dict(row.document), _unseal(vault, row.sealed)) if row else Draft({}, {})
+    draft = _open(vault, row) if row else Draft({}, {})
     before = draft.bytes
     yield draft
     if draft.bytes > max(before, MAX_BYTES):
         raise Invalid(f"the settings, with all LLM profiles, would be larger than {MAX_BYTES} bytes: remove some first")
     row = row or UserSettings(user_id=user_id, document={}, sealed="")
-    row.document, row.sealed = draft.document, vault.encrypt(json.dumps(draft.sealed))
+    _close(vault, row, draft)
     row.updated_at = now()
     session.add(row)
     session.flush()
@@ -144,6 +149,19 @@ def _resolve(name: str, value: Any, stored: Any) -> Any:
     return change_agent_settings(stored or {}, value) if name == "agent_settings" else value
 
 
-def _unseal(vault: Vault, sealed: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(vault.decrypt(sealed))
-    return document
+def _open(vault: Vault, row: UserSettings) -> Draft:
+    draft = Draft(dict(row.document), json.loads(vault.decrypt(row.sealed)))
+    url, private = draft.document.get("llm_base_url") or "", draft.sealed.pop(PRIVATE_URL, None)
+    if private and url == mask_url(private):
+        draft.document["llm_base_url"] = private
+    elif MASK in url:  # its secret part was lost
+        del draft.document["llm_base_url"]
+    return draft
+
+
+def _close(vault: Vault, row: UserSettings, draft: Draft) -> None:
+    document, sealed = dict(draft.document), dict(draft.sealed)
+    url = document.get("llm_base_url") or ""
+    if (shown := mask_url(url)) != url:
+        document["llm_base_url"], sealed[PRIVATE_URL] = shown, url
+    row.document, row.sealed = document, vault.encrypt(json.dumps(sealed))

@@ -125,7 +125,8 @@ def test_repr_shows_no_secret(database: Database, vault: Vault, user: ApiUser) -
     keys = dict.fromkeys(("llm_api_key", "search_api_key", "sandbox_api_key"), "plain")
     servers = {"stdio_servers": [{"name": "a", "command": "b", "args": ["plain"], "env": {"A": "plain"}}]}
     with database.transaction() as session:
-        settings_store.change(session, vault, user.id, {**keys, "mcp_config": servers})
+        url = "https://me:plain@llm.example.com"
+        settings_store.change(session, vault, user.id, {**keys, "mcp_config": servers, "llm_base_url": url})
         secrets.put_custom_secrets(session, vault, user.id, {"A": {"secret": "plain"}})
         secrets.put_provider_tokens(session, vault, user.id, {"github": {"token": "plain"}})
     with database.reading() as session:

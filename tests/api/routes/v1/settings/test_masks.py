@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 
 from shared.conversations import known_secrets
 from shared.db.database import Database
+from shared.models import UserSettings
 from tests.api.routes.v1.settings.stored import (
     ENV_VALUE,
     FULL,
@@ -17,6 +18,7 @@ from tests.api.routes.v1.settings.stored import (
     MCP,
     SHTTP_KEY,
     load,
+    raw_store,
     read,
     store,
 )
@@ -104,6 +106,7 @@ def test_password_in_the_llm_s_url_is_masked_and_stays(
     assert (response.json()["llm_base_url"], "plain" in response.text) == (shown, False)
     assert client.post(path, json={"llm_base_url": shown}, headers=user.headers).status_code == 200
     assert load(database, user).llm_base_url == url
+    assert "plain" not in raw_store(database)
     elsewhere = shown.replace("llm.", "other.")
     assert client.post(path, json={"llm_base_url": elsewhere}, headers=user.headers).status_code == 400
     with database.reading() as session:
@@ -130,3 +133,10 @@ def test_passwords_in_nested_urls_are_masked_and_stay(client: TestClient, databa
     for path in ("/settings", "/settings/profiles", "/settings/profiles/p", "/users/me"):
         response = client.get(f"/api/v1{path}", headers=user.headers)
         assert (shown in response.text, "plain" in response.text) == (True, False), path
+
+
+def test_url_whose_password_is_lost_is_not_set(client: TestClient, database: Database, user: ApiUser) -> None:
+    store(client, user, {"llm_base_url": "https://me:pass-plain@llm.example.com", "llm_model": "m"})
+    with database.transaction() as session:
+        session.get_one(UserSettings, user.id).sealed = VAULT.encrypt("{}")
+    assert read(client, user).items() >= {"llm_base_url": None, "llm_model": "m"}.items()
