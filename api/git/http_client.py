@@ -24,6 +24,8 @@ CONNECT_SECONDS = 5.0
 # Concurrent requests of one user; further ones wait.
 MAX_OF_CALLER = 8
 MAX_BYTES = 8 * 1024 * 1024
+# As much of an error is searched for words.
+MAX_ERROR_BYTES = 1000
 RETRY_SECONDS = 60
 MAX_RETRY_SECONDS = 3600
 SECONDS_TEXT = re.compile("[0-9]{1,9}")
@@ -40,6 +42,8 @@ class Reply:
     document: Any = field(repr=False)
     # Whether the headers name a next page.
     has_next: bool = False
+    # The beginning of an error; empty for a success.
+    error: bytes = field(default=b"", repr=False)
 
     @property
     def is_forbidden(self) -> bool:
@@ -48,7 +52,9 @@ class Reply:
 
     @property
     def _is_rate_limited(self) -> bool:
-        return self.status == 429 or self.headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in self.headers
+        # GitHub says so in the text only if too many requests were made at a time.
+        named = self.headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in self.headers
+        return self.status == 429 or named or b"rate limit" in self.error.lower()
 
     def require_document(self) -> Any:
         """Return the document of a success.
@@ -130,8 +136,11 @@ class GitClient:
 
     async def _exchange(self, provider: str, method: str, url: str, request: dict[str, Any]) -> Reply:
         async with self._client.stream(method, url, **request) as response:
-            document = await _read(provider, response)
-            return Reply(provider, response.status_code, response.headers, document, "next" in response.links)
+            content = await _read(provider, response)
+            succeeds, has_next = _is_success(response.status_code), "next" in response.links
+            document = await _parse(provider, content) if succeeds else None
+            error = b"" if succeeds else content[:MAX_ERROR_BYTES]
+            return Reply(provider, response.status_code, response.headers, document, has_next, error)
 
     async def close(self) -> None:
         if "_client" in self.__dict__:
@@ -143,8 +152,7 @@ def _is_success(status: int) -> bool:
     return 200 <= status < 300 and status != 203
 
 
-async def _read(provider: str, response: httpx.Response) -> Any:
-    # Only a success is parsed.
+async def _read(provider: str, response: httpx.Response) -> bytes:
     content = bytearray()
     # A part of an encoded response, which may be encoded several times, could inflate to any size in one call.
     if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
@@ -157,10 +165,12 @@ async def _read(provider: str, response: httpx.Response) -> Any:
             raise UpstreamUnreachable(f"the response of {provider} is larger than {MAX_BYTES} bytes")
         if chunks_left + len(content) // MIN_CHUNK_BYTES < 0:
             raise UpstreamUnreachable(f"the response of {provider} has too many chunks")
-    if not _is_success(response.status_code):
-        return None
+    return bytes(content)
+
+
+async def _parse(provider: str, content: bytes) -> Any:
     try:
-        return await in_thread_if_large(text := bytes(content), _load, text)
+        return await in_thread_if_large(content, _load, content)
     except (ValueError, RecursionError):
         raise UpstreamUnreachable(f"the response of {provider} is not JSON") from None
 

@@ -47,6 +47,7 @@ def test_rejected_token_is_a_403(
         ((400, {}, {}), 400),
         ((403, {}, {}), 403),
         ((403, {"X-RateLimit-Remaining": "0"}, {}), 503),
+        ((403, {}, {"message": "You have exceeded a secondary Rate Limit."}), 503),
         ((404, {}, {}), 404),
         ((409, {}, {}), 400),
         ((422, {}, {}), 400),
