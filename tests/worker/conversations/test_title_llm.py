@@ -63,7 +63,7 @@ def test_profile_without_a_key_gets_the_one_stored_for_its_server(
     key: dict[str, str],
 ) -> None:
     store_settings(context, user, llm_base_url="https://llm.example.org")
-    profile = {"model": "openai/titles", "base_url": base_url}
+    profile = {"model": "openai/plain", "base_url": base_url}
     with context.database.transaction() as session:
         llm_profile_store.save(session, context.vault, user.id, "plain", profile, include_secrets=True, keep_key=False)
     store_settings(context, user, title_llm_profile="plain")
