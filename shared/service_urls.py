@@ -74,8 +74,7 @@ def check_public_url(url: str) -> str:
     Raises:
         ValueError: it is not.
     """
-    parts = urlsplit(check_web_url(url))
-    if "@" in parts.netloc or parts.path not in ("", "/") or parts.query or parts.fragment:
+    if urlsplit(check_web_url(url)).path not in ("", "/") or any(mark in url for mark in "@?#"):
         raise ValueError("use a URL without a path, such as https://HOST: the service needs a host of its own")
     return url
 

@@ -52,6 +52,7 @@ def test_database_urls_are_normalised(given: str, in_force: str) -> None:
         {"web_url": "hush"},
         {"web_url": "https://agents.example/hush"},
         {"web_url": "https://u:hush@agents.example"},
+        {"web_url": "https://agents.example/?"},
         {"client_url": "ws://hush"},
         {"flower_url": "https://flower:hush@"},
         {"traces_url": "http://hush:x/v1/traces"},
