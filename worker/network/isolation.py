@@ -120,7 +120,8 @@ class NetworkIsolation(Isolation):
         if (problem := self._context.proxy.problem) is not None and self._has_names(sandbox):
             raise FirewallError(problem)
         with self._lock:
-            self._located.pop(sandbox.id, None)
+            if (former := self._located.pop(sandbox.id, None)) is not None:
+                self._touched.add(former.address)  # else a resync with an older list would restore it
 
     def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Write the elements of one sandbox, unless they are known to exist."""

@@ -151,6 +151,39 @@ def test_start_at_an_address_that_another_worker_revoked_is_admitted(testbed: Ne
     assert (testbed.address(sandbox_id), testbed.rules) == (address, admitted)
 
 
+def test_start_during_a_resync_with_an_older_list_is_admitted(
+    testbed: NetworkTestbed, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers: the resync of one lists a sandbox, the other one stops it, and the first one starts it again."""
+    other, compared, starting = NetworkIsolation(testbed.isolation._context), threading.Event(), threading.Event()
+    testbed.isolation.refresh()
+    sandbox_id = running(testbed.context, user)
+    other.refresh()
+    admitted, start = testbed.rules, threading.Thread(target=reconcile, args=(testbed.context, sandbox_id))
+
+    def await_comparison(_name: str) -> None:
+        starting.set()
+        assert compared.wait(10)
+
+    def list_before_the_stop(installation: str) -> list[Any]:
+        listed = list_containers(installation)
+        set_desired(testbed.context, sandbox_id, Desired.STOPPED)
+        reconcile(replace(testbed.context, network=other), sandbox_id)
+        testbed.engine._addresses = itertools.count(1)
+        testbed.engine.before["start"] = await_comparison
+        set_desired(testbed.context, sandbox_id, Desired.RUNNING)
+        start.start()
+        assert starting.wait(10)
+        return listed
+
+    list_containers = testbed.engine.list_containers
+    monkeypatch.setattr(testbed.engine, "list_containers", list_before_the_stop)
+    testbed.isolation.refresh()
+    compared.set()
+    start.join(10)
+    assert (row(testbed.context, Sandbox, sandbox_id).status, testbed.rules) == (Status.RUNNING, admitted)
+
+
 def test_removal_keeps_the_rules_of_the_next_sandbox_of_another_worker_at_the_address(
     testbed: NetworkTestbed, user: ApiUser
 ) -> None:
