@@ -152,8 +152,13 @@ def _unmasked(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, A
     missing = next((name for name, value in sent.items() if value == MASK and name not in stored), None)
     if missing is not None:
         raise Invalid(f"the mask of {missing!r} has no stored value")
-    urls = {name: unmask_url(sent[name], stored.get(name)) for name in URL_FIELDS if sent.get(name)}
-    return {name: stored[name] if value == MASK else value for name, value in sent.items()} | urls
+    return {name: _unmasked_value(name, value, stored.get(name)) for name, value in sent.items()}
+
+
+def _unmasked_value(name: str, value: Any, stored: Any) -> Any:
+    if value == MASK:
+        return stored
+    return unmask_url(value, stored) if name in URL_FIELDS and value else value
 
 
 def _without(llm: Llm, names: set[str] | frozenset[str]) -> Llm:

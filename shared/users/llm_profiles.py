@@ -147,11 +147,11 @@ def _merge(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]
         elif isinstance(value, Mapping):
             before = merged.get(name)
             merged[name] = _merge(before if isinstance(before, Mapping) else {}, value)
-        elif name in URL_FIELDS and value:
-            merged[name] = unmask_url(value, merged.get(name))
         elif value == MASK:
             if name not in merged:
                 raise Invalid(f"the mask of {name!r} has no stored value")
+        elif name in URL_FIELDS and isinstance(value, str) and value:  # a capability may have the same name
+            merged[name] = unmask_url(value, merged.get(name))
         elif value in (None, ""):
             merged.pop(name, None)
         else:

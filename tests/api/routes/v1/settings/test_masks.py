@@ -140,3 +140,16 @@ def test_url_whose_password_is_lost_is_not_set(client: TestClient, database: Dat
     with database.transaction() as session:
         session.get_one(UserSettings, user.id).sealed = VAULT.encrypt("{}")
     assert read(client, user).items() >= {"llm_base_url": None, "llm_model": "m"}.items()
+
+
+def test_header_and_capability_with_the_name_of_a_url_are_none(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
+    llm = {"extra_headers": {"base_url": "plain"}, "capability_overrides": {"base_url": True}}
+    for sent in (llm, llm | {"extra_headers": {"base_url": MASK}}):
+        body = {"agent_settings_diff": {"llm": sent}}
+        assert client.post("/api/v1/settings", json=body, headers=user.headers).status_code == 200
+        response = client.post("/api/v1/settings/profiles/p", json={"llm": sent}, headers=user.headers)
+        assert response.status_code == 201, response.text
+    stored = load(database, user)
+    assert (stored.agent_settings, stored.llm_profiles.profiles) == ({"llm": llm}, {"p": llm})
