@@ -12,7 +12,7 @@ from shared.errors import Invalid
 from shared.ids import parse_id
 from shared.json_documents import clean_text
 from shared.users.llm_profiles import mask_urls
-from shared.users.mcp_config import mask_reported
+from shared.users.mcp_config import mask_reported, mask_url
 
 # `deleting` is left out: the agent server has deleted the conversation then, but this service keeps it (wire contract
 # 1.11).
@@ -110,7 +110,7 @@ def read_time(value: Any) -> datetime | None:
 
 
 def mask_event(body: dict[str, Any]) -> dict[str, Any]:
-    """The event without the credentials that the agent server leaves in the URLs of MCP servers and LLMs."""
+    """The event without the credentials that the agent server leaves in the URLs of MCP servers, LLMs and critics."""
     match body:
         case {"key": "full_state", "value": {"agent": {**agent}} as state}:
             return body | {"value": state | {"agent": _mask_agent(agent)}}
@@ -120,10 +120,15 @@ def mask_event(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mask_agent(agent: dict[Any, Any]) -> dict[Any, Any]:
-    masks = {"mcp_config": mask_reported, "llm": mask_urls, "condenser": _mask_condenser}
+    masks = {"mcp_config": mask_reported, "llm": mask_urls, "condenser": _mask_condenser, "critic": _mask_critic}
     return agent | {name: mask(agent[name]) for name, mask in masks.items() if isinstance(agent.get(name), dict)}
 
 
 def _mask_condenser(condenser: dict[str, Any]) -> dict[str, Any]:
     llm = condenser.get("llm")
     return condenser | {"llm": mask_urls(llm)} if isinstance(llm, dict) else condenser
+
+
+def _mask_critic(critic: dict[str, Any]) -> dict[str, Any]:
+    url = critic.get("server_url")
+    return critic | {"server_url": mask_url(url)} if isinstance(url, str) else critic

@@ -25,7 +25,8 @@ def _nested(levels: int) -> Any:
 @pytest.mark.parametrize("key", ["full_state", "agent"])
 def test_event_with_an_agent_is_stored_without_the_credentials_in_its_urls(key: str) -> None:
     llm = {"model": "m", "base_url": "https://user:secret@llm.example/v1", "ollama_base_url": 3}
-    sent = {"mcp_config": SERVERS, "llm": llm, "condenser": {"kind": "C", "llm": llm}}
+    critic = {"kind": "APIBasedCritic", "server_url": "https://user:secret@critic.example", "mode": "all_actions"}
+    sent = {"mcp_config": SERVERS, "llm": llm, "condenser": {"kind": "C", "llm": llm}, "critic": critic}
     received = update_report(key, {"agent": sent, "title": "A title"} if key == "full_state" else sent)
     stored = read_event(received).body
     agent = stored["value"]["agent"] if key == "full_state" else stored["value"]
@@ -33,6 +34,7 @@ def test_event_with_an_agent_is_stored_without_the_credentials_in_its_urls(key: 
     assert agent["mcp_config"] == {**SERVERS, "docs": {**SERVERS["docs"], "url": masked}}
     assert agent["llm"] == agent["condenser"]["llm"] == llm | {"base_url": f"https://{MASK}@llm.example/v1"}
     assert agent["condenser"]["kind"] == "C"
+    assert agent["critic"] == critic | {"server_url": f"https://{MASK}@critic.example"}
     assert {**stored, "value": None} == {**received, "value": None}
     assert "secret" in str(received)  # the received document is unchanged
 
@@ -87,7 +89,8 @@ def test_report_of_a_large_event_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, [], {"agent": {"mcp_config": None}}, {"agent": {"mcp_config": {"a": 1}, "llm": 1}}]
+    "value",
+    [None, [], {"agent": {"mcp_config": None, "critic": {}}}, {"agent": {"mcp_config": {"a": 1}, "llm": 1}}],
 )
 def test_event_with_a_state_of_another_shape_is_stored_unchanged(value: Any) -> None:
     received = update_report("full_state", value)
