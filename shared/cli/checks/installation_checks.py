@@ -4,6 +4,8 @@ import re
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import redis
 from sqlalchemy import text
@@ -41,7 +43,7 @@ def check_installation(settings: Settings) -> Iterator[Finding]:
 
 def _check_secret_key(settings: Settings) -> Finding:
     name, file, is_in_file = "secret key", settings.secret_key_file, not settings.secret_keys.get_secret_value()
-    if is_in_file and not file.exists():
+    if is_in_file and _is_missing(file):
         return Finding(name, f"there is no {file}, and AW_SECRET_KEYS is not set", f"restore its backup, or {MIGRATE}")
     try:
         LocalInstallation(settings).vault()
@@ -50,6 +52,12 @@ def _check_secret_key(settings: Settings) -> Finding:
     if is_in_file and file.stat().st_mode & stat.S_IRWXO:
         return Finding(name, f"every user of this machine can read {file}", f"`chmod o= {file}`")
     return Finding(name, found="valid")
+
+
+def _is_missing(file: Path) -> bool:
+    with suppress(OSError):  # of a folder that this user cannot enter: the vault's error names it
+        return not file.exists()
+    return False
 
 
 def _check_database(installation: LocalInstallation) -> Iterator[Finding]:

@@ -118,6 +118,16 @@ def test_doctor_examines_the_rest_if_the_secret_key_is_not_text(migrated: Cli, v
     assert (found["secret key"]["result"], found["schema"]["result"]) == ("wrong", "ok")
 
 
+def test_doctor_examines_the_rest_if_the_secret_key_cannot_be_reached(
+    migrated: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's var directory cannot be entered; root, who runs tests, cannot enter one with too long a name."""
+    monkeypatch.setenv("AW_VAR_DIR", str(tmp_path / ("v" * 300)))
+    found = {row["check"]: row for row in json.loads(examine(migrated).out)}
+    assert "cannot be read: File name too long" in found["secret key"]["found"]
+    assert found["schema"]["result"] == "ok"
+
+
 class BytewiseSocket(socket.socket):
     """A socket that receives one byte at a time."""
 
