@@ -47,7 +47,7 @@ def change_servers(change: McpConfig, stored: Mapping[str, Any] | None) -> McpCo
     servers = unmask_servers(sent, stored)
     if isinstance(change, Additions):
         servers = _add(servers, stored)
-    _check(servers)
+    _check(servers, stored)
     return servers
 
 
@@ -122,14 +122,20 @@ def _check_complete(name: str, server: Server) -> None:
         raise Invalid(f"mcp_config: the server {name!r} has neither a URL nor a command")
 
 
-def _check(servers: McpConfig) -> None:
+def _authorizes_twice(server: Server) -> bool:
+    return bool(server.get("api_key")) and _authorizes(server.get("headers") or {})
+
+
+def _check(servers: McpConfig, stored: Mapping[str, Any] | None) -> None:
+    # Earlier versions stored such servers. They must not prevent a change of another one.
+    known = {server.entry["url"] for server in name_servers(stored) if _authorizes_twice(server.entry)}
     for listed in servers.values():
         if len(listed) > MAX_SERVERS:
             raise Invalid(f"mcp_config: at most {MAX_SERVERS} servers of a kind, with those that are stored")
         urls = [mask_url(server["url"]) for server in listed if "url" in server]
         if len(set(urls)) != len(urls):
             raise Invalid("mcp_config: two servers have the same URL")
-        if any(server.get("api_key") and _authorizes(server.get("headers") or {}) for server in listed):
+        if any(_authorizes_twice(server) and server["url"] not in known for server in listed):
             raise Invalid("mcp_config: a server has one authorization, a key or an Authorization header")
         if any(len(server.get("headers") or ()) > MAX_HEADERS for server in listed):
             raise Invalid(f"mcp_config: at most {MAX_HEADERS} headers of a server, with those that are stored")

@@ -6,9 +6,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shared.db.database import Database
+from shared.users import settings_store
 from tests.api.routes.v1.settings.test_v1_servers import LISTS, SERVERS
 from tests.api.routes.v1.settings.v1 import MASK, PATH, agent, load, post, read
-from tests.factories import ApiUser
+from tests.factories import VAULT, ApiUser
 
 DOCS, NEWS = SERVERS["docs"], SERVERS["news"]
 # Fields of V1 that are stored beside those of the lists.
@@ -196,3 +197,16 @@ def test_key_in_a_list_replaces_a_stored_authorization(client: TestClient, datab
     entry = {"url": servers_of(database, user)["docs"]["url"], "api_key": "new"}
     post(client, user, {"mcp_config": {"shttp_servers": [entry]}})
     assert servers_of(database, user)["docs"].items() >= {"api_key": "new", "headers": {"X-Team": "t"}}.items()
+
+
+def test_server_with_two_authorizations_of_an_earlier_version_prevents_no_change(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
+    """A client that returns what it read must not fail, above all if that server is switched off."""
+    old = {"url": "https://old.example.com", "api_key": "a", "headers": {"Authorization": "b"}, "enabled": False}
+    with database.transaction() as session, settings_store.editing(session, VAULT, user.id) as draft:
+        draft.sealed["mcp_config"]["sse_servers"].append(old)
+    patch(client, user, docs={"timeout": 7})
+    post(client, user, {"mcp_config": read(client, user)["mcp_config"]})
+    found = load(database, user).mcp_config or {}
+    assert found["sse_servers"][-1].items() >= old.items()
