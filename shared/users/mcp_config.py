@@ -149,7 +149,9 @@ def secrets_of_servers(config: Mapping[str, Any] | None) -> Iterator[str]:
 
 def secrets_of_url(url: str) -> Iterator[str]:
     """The possible credentials in a URL."""
-    yield from (found.group().rpartition(":")[2] for found in USER_INFO.finditer(url))
+    for found in USER_INFO.finditer(url):
+        user, _, password = found.group().partition(":")
+        yield password or user
     yield from (value for _, value in _split_parameters(url) if value)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from shared import redaction
 from shared.redaction import HIDDEN, redact_document, redacting
+from shared.users.mcp_config import secrets_of_url
 
 SECRETS = [f"secret-{number}" for number in range(4000)]
 
@@ -28,3 +29,13 @@ def test_texts_are_hidden_if_the_secrets_are_too_long(monkeypatch: pytest.Monkey
     monkeypatch.setattr(redaction, "MAX_FORMS_LENGTH", 1000)
     assert redacting(["x" * 400])("harmless") == "harmless"
     assert redacting(["y" * 110, secret])("harmless") == HIDDEN
+
+
+@pytest.mark.parametrize(
+    ("user_info", "secret"),
+    [("plain-key", "plain-key"), ("plain-key:", "plain-key"), ("me:plain-key", "plain-key"), ("me:a:key", "a:key")],
+)
+def test_each_form_of_credentials_in_a_url_is_hidden(user_info: str, secret: str) -> None:
+    """Some services take a key as the user, with an empty password."""
+    hide = redacting(list(secrets_of_url(f"https://{user_info}@llm.example.com")))
+    assert hide(f"unknown: {secret}") == f"unknown: {HIDDEN}"
