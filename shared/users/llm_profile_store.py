@@ -38,7 +38,7 @@ def save(
         name: the name of the profile; an existing one is replaced.
         llm: the configuration, in clear; None: the current one. A null or absent `api_key` and any mask keep the value
             of the existing profile; an empty `api_key` clears it. A new profile that equals another one as that is
-            shown is a copy of it, secrets included.
+            shown is a copy of it, secrets included. So is one with masks that equals the current configuration.
         include_secrets: save the secrets of the configuration too.
         keep_key: keep the key of the existing profile, and ignore the one in `llm`.
 
@@ -48,8 +48,9 @@ def save(
     """
     with settings_store.editing(session, vault, user_id) as draft:
         profiles = draft.read().llm_profiles
-        before = profiles.profiles.get(name) or _find_original(profiles.profiles, name, llm or {})
-        config = current_llm(draft.read()) if llm is None else _resolved(llm, before)
+        current = current_llm(draft.read())
+        before = profiles.profiles.get(name) or _find_original(profiles.profiles, name, llm or {}, current)
+        config = current if llm is None else _resolved(llm, before)
         if keep_key and name in profiles.profiles:
             kept = {"api_key": before["api_key"]} if "api_key" in before else {}
             config = _without(config, {"api_key"}) | kept
@@ -121,14 +122,21 @@ def _activate(draft: Draft, name: str) -> Llm:
     return llm
 
 
-def _find_original(saved: Mapping[str, Llm], name: str, llm: Mapping[str, Any]) -> Llm:
-    """The profile that a client copies by sending what it was shown; empty: none.
+def _find_original(saved: Mapping[str, Llm], name: str, llm: Mapping[str, Any], current: Llm) -> Llm:
+    """The configuration that a client copies by sending what it was shown; empty: none.
 
     Of several that are shown alike, it is the one after which the copy is named, as Agent Canvas does.
     """
     sent = _set_only(llm)
-    alike = [known for known, config in saved.items() if _without(mask_llm(config), {"api_key"}) == sent]
-    return saved[max(alike, key=lambda known: name.startswith(known) * len(known))] if alike else {}
+    alike = [known for known, config in saved.items() if _as_shown(config) == sent]
+    if alike:
+        return saved[max(alike, key=lambda known: name.startswith(known) * len(known))]
+    # Without masks, a configuration like the current one may be meant to have no key of its own.
+    return current if MASK in str(sent) and _as_shown(current) == sent else {}
+
+
+def _as_shown(config: Llm) -> Llm:
+    return _without(mask_llm(config), {"api_key"})
 
 
 def _resolved(llm: Mapping[str, Any], before: Llm) -> Llm:

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shared.db.database import Database
-from tests.api.routes.v1.settings.v1 import MASK, agent, load, post
+from tests.api.routes.v1.settings.v1 import MASK, agent, load, post, read
 from tests.factories import ApiUser
 
 FAMILY = "/api/v1/settings/profiles"
@@ -60,4 +60,17 @@ def test_profile_that_is_no_copy_has_no_secret_of_another(
     send("POST", "/other", {"llm": KEYLESS})
     assert load(database, user).llm_profiles.profiles["other"] == KEYLESS
     changed = send("GET", "/deep")["config"] | {"base_url": "https://other.example.com"}
+    assert client.post(f"{FAMILY}/changed", json={"llm": changed}, headers=user.headers).status_code == 400
+
+
+def test_profile_of_the_settings_as_shown_has_their_secrets_if_it_has_masks(
+    client: TestClient, database: Database, user: ApiUser, send: Any
+) -> None:
+    llm = {"model": "openai/m", "base_url": "https://me:plain@llm.example.com", "api_key": "key"}
+    for url, saved in ((llm["base_url"], llm), ("https://llm.example.com", {"model": "openai/m"})):
+        post(client, user, agent(llm=llm | {"base_url": url}))
+        send("POST", "/copy", {"llm": read(client, user)["agent_settings"]["llm"]})
+        assert load(database, user).llm_profiles.profiles["copy"] == {"base_url": url} | saved
+        send("DELETE", "/copy")
+    changed = llm | {"base_url": f"https://{MASK}@other.example.com", "api_key": None}
     assert client.post(f"{FAMILY}/changed", json={"llm": changed}, headers=user.headers).status_code == 400
