@@ -124,6 +124,15 @@ def list_running(session: Session, sandbox_id: str) -> list[str]:
     return list(session.exec(select(Conversation.id).where(*running).limit(MAX_RUNNING)).all())
 
 
+def list_sandboxes_with_runs(session: Session, node_id: str) -> list[str]:
+    """The ids of a node's RUNNING sandboxes in which an agent runs, as far as is known."""
+    runs = select(Conversation.id).where(
+        Conversation.sandbox_id == Sandbox.id, Conversation.execution_status == "running"
+    )
+    there = select(Sandbox.id).where(Sandbox.node_id == node_id, Sandbox.status == Status.RUNNING)
+    return list(session.exec(there.where(runs.exists())).all())
+
+
 def continue_later(session: Session, sandbox: Sandbox, ids: Iterable[str]) -> None:
     """Mark conversations of a sandbox to be continued when it runs again: their agents are interrupted.
 

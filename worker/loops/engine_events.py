@@ -2,6 +2,7 @@
 
 import structlog
 
+from shared.conversations import queries as conversation_queries
 from shared.observability import failpoints
 from worker.context import WorkerContext
 from worker.engine.protocol import EngineError
@@ -15,6 +16,9 @@ log = structlog.get_logger()
 def follow_events(context: WorkerContext) -> None:
     """Subscribe, resync, then check each sandbox that an event names, until the stream ends.
 
+    Sandboxes in which agents run are checked first: if a container was restarted before the subscription, its agent has
+    ended, which the engine's list of containers does not show.
+
     Raises:
         EngineUnavailable: the engine went away; the caller retries.
     """
@@ -23,6 +27,10 @@ def follow_events(context: WorkerContext) -> None:
         resync(context)
     except EngineError as error:  # a slow list: the next resync follows soon
         log.warning("not_compared", node=context.settings.node, error=str(error))
+    with context.database.reading() as session:
+        with_runs = conversation_queries.list_sandboxes_with_runs(session, context.settings.node)
+    for sandbox_id in with_runs:
+        recheck(context, sandbox_id)
     log.info("following_events", node=context.settings.node)
     for name in changes:
         failpoints.begin("events")

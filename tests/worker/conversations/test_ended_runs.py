@@ -19,6 +19,7 @@ from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import assert_at_rest, change, deliver, row, server_of, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
+from worker.loops.engine_events import follow_events
 from worker.loops.recheck import recheck
 from worker.sandboxes.container_spec import container_name
 
@@ -146,6 +147,22 @@ def test_end_is_read_from_a_server_that_was_restarted_between_two_checks(
     recheck(context, conversation.sandbox_id)
     deliver(context)
     assert row(context, Sandbox, conversation.sandbox_id).updated_at == written
+
+
+def test_end_is_read_from_a_server_that_was_restarted_while_no_worker_followed_the_events(
+    context: WorkerContext,
+    engine: FakeEngine,
+    server: FakeAgentServer,
+    conversation: Conversation,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server.add(conversation.id, execution_status="finished")
+    kill(engine, conversation.sandbox_id)
+    engine.start(container_name(conversation.sandbox_id))
+    monkeypatch.setattr(engine, "follow", lambda _installation: iter(()))  # the stream of events ends immediately
+    follow_events(context)
+    deliver(context)
+    assert row(context, Conversation, conversation.id).execution_status == "finished"
 
 
 @pytest.mark.parametrize("status", [403, 422])
