@@ -12,6 +12,8 @@ DATABASE = re.compile(
     r"(?:postgres|postgresql(?:\+psycopg)?|sqlite)://"
     r"(?:[^:/@]*(?::[^@]*)?@)?(?:\[[^/?@]*\]|[^/:?@]*)(?::[0-9]*)?(?:[/?].*)?"
 )
+# A database in memory would be another one for each connection.
+SQLITE_FILE = re.compile(r"sqlite:///(?!:memory:)[^?].*")
 HOST_NAME = re.compile(r"[\w.-]+")
 # A git host is an address or a name, with or without a port.
 GIT_HOST = re.compile(r"[\w.:-]+")
@@ -22,13 +24,15 @@ ESCAPED = "in its user and password, write @ : / # ? % as %40 %3A %2F %23 %3F %2
 
 
 def check_database_url(url: str) -> str:
-    """The URL, if it is one of a supported database, and its host is none that is the end of a password.
+    """The URL, if it is one of a supported database, with a file for SQLite, and no host that ends a password.
 
     Raises:
         ValueError: it is not.
     """
     if url and not DATABASE.fullmatch(url):
         raise ValueError(f"use postgresql://USER:PASSWORD@HOST/NAME, and {ESCAPED}; or leave it empty for SQLite")
+    if url.startswith("sqlite:") and not SQLITE_FILE.fullmatch(url):
+        raise ValueError("name a file, as in sqlite:////data/agent-workspace.db; or leave it empty for SQLite")
     return url
 
 
