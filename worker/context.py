@@ -20,7 +20,7 @@ import structlog
 from shared.conversations import known_secrets
 from shared.crypto import Vault
 from shared.db.database import UNAVAILABLE, Database
-from shared.leasing.leases import MAX_SECONDS
+from shared.leasing.limits import MAX_SECONDS
 from shared.models import Sandbox
 from shared.observability.correlation import request_id
 from shared.queue.broker import Publisher

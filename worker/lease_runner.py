@@ -17,6 +17,7 @@ from shared.db.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.leasing import leases
 from shared.leasing.leases import Row
+from shared.leasing.limits import MAX_SECONDS
 from shared.models import Sandbox
 from shared.observability import metrics
 from shared.observability.correlation import request_id
@@ -25,7 +26,7 @@ from worker.engine.protocol import EngineUnavailable
 
 log = structlog.get_logger()
 
-MAX_BACKOFF_SECONDS = leases.MAX_SECONDS
+MAX_BACKOFF_SECONDS = MAX_SECONDS
 UNAVAILABLE_SECONDS = 2.0
 
 
@@ -33,7 +34,7 @@ class Retry(Exception):
     """Raised by work that cannot finish now; the row is requeued.
 
     Args:
-        seconds: delay before the next run, shortened to `leases.MAX_SECONDS`; None: backoff that grows with every
+        seconds: delay before the next run, shortened to `MAX_SECONDS`; None: backoff that grows with every
             failed attempt.
         counts: whether this run counts as a failed attempt.
     """
@@ -193,4 +194,4 @@ def _retry_at(row: Any, retry: Retry | None) -> datetime | None:
     if retry is None:
         return None
     # A `due_at` that is much later would count as past (`leases.FARTHEST`).
-    return after(backoff(row.attempt) if retry.seconds is None else min(retry.seconds, leases.MAX_SECONDS))
+    return after(backoff(row.attempt) if retry.seconds is None else min(retry.seconds, MAX_SECONDS))

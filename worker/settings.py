@@ -9,7 +9,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.addresses import in_url
 from shared.env_file import FileSettings
-from shared.leasing.leases import MAX_SECONDS
+from shared.leasing.limits import MAX_SECONDS
 from shared.service_urls import Host
 from shared.settings import renamed
 

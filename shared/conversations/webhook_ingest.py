@@ -14,7 +14,7 @@ from shared.conversations import queries as conversation_queries
 from shared.conversations import quotas as conversation_quotas
 from shared.conversations.webhook_reports import NODE_LOST, ConversationReport, EventReport, Report
 from shared.errors import NotFound, QuotaExceeded
-from shared.leasing import leases
+from shared.leasing.limits import MAX_SECONDS
 from shared.models import Conversation, Event, Sandbox
 from shared.queue.jobs import RefreshConversation
 from shared.sandboxes import deadlines
@@ -24,7 +24,7 @@ from shared.settings import NO_QUOTAS, StoredQuotas
 # header was introduced send none.
 NODE_HEADER = "X-Agent-Workspace-Node"
 # A worker checks after this time whether the model has responded; it is the maximum delay of a row's `due_at`.
-SILENCE_CHECK_SECONDS = leases.MAX_SECONDS
+SILENCE_CHECK_SECONDS = MAX_SECONDS
 SHOWN = (
     "title",
     "execution_status",

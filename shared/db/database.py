@@ -46,7 +46,7 @@ def is_read_only(error: Exception) -> bool:
     return is_refused or isinstance(cause, ReadOnlySqlTransaction)
 
 
-# A process suspended during a transaction holds its locks no longer than its leases (`leases.MAX_SECONDS`). This
+# A process suspended during a transaction holds its locks no longer than its leases (`leasing.limits`). This
 # service never needs that long between two statements, but a machine short of CPU time may: some exceeded 5 s.
 IDLE_SECONDS = 15.0
 # The lock timeout for a row or a table that another transaction has locked. It is short, because a waiting transaction

@@ -38,8 +38,6 @@ from shared.sql.statements import (
 
 Row = TypeVar("Row", Sandbox, StartTask, Conversation)
 
-# The max length of a lease, and the max delay of `due_at`.
-MAX_SECONDS = 15.0
 # The columns that release a lease, for a worker that writes its last observed state with them.
 RELEASED: dict[str, Any] = {"lease_owner": None, "lease_until": None}
 # The maximum number of one owner's due rows that a sweep enqueues: other owners' rows do not wait behind thousands.

@@ -6,7 +6,7 @@ from shared.agent_server.errors import AgentServerRefused
 from shared.clock import after
 from shared.conversations import deletion as conversation_deletion
 from shared.conversations import start_tasks
-from shared.leasing import leases
+from shared.leasing.limits import MAX_SECONDS
 from shared.models import Conversation, Sandbox
 from shared.queue.jobs import Job
 from shared.states import Desired, Status
@@ -89,6 +89,6 @@ def _require_no_late_create(context: WorkerContext, conversation: Conversation) 
     with context.database.reading() as session:
         begun = start_tasks.find_for_conversation(session, conversation.id) is not None
     # Each retry waits for `MAX_SECONDS` at most.
-    left = context.settings.first_message_timeout_seconds - conversation.attempt * leases.MAX_SECONDS
+    left = context.settings.first_message_timeout_seconds - conversation.attempt * MAX_SECONDS
     if begun and left > 0:
         raise Retry("the agent server may create it later", seconds=left)

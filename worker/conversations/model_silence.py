@@ -10,7 +10,7 @@ from shared.conversations import events
 from shared.conversations import queries as conversation_queries
 from shared.conversations.webhook_reports import MODEL_SILENT, explain, waits_since
 from shared.db.database import Session
-from shared.leasing.leases import MAX_SECONDS
+from shared.leasing.limits import MAX_SECONDS
 from shared.models import Conversation
 from worker.context import WorkerContext
 

@@ -9,6 +9,7 @@ import pytest
 
 from deploy.door import __main__ as door
 from deploy.service import programs
+from tests.services.directories import REPOSITORY
 
 BECOME = """
 import os, sys
@@ -17,6 +18,8 @@ file = in_memory("test", "text")
 os.set_inheritable(file, True)
 become(["sh", "-c", f"env; pwd; cat /dev/fd/{file}"])
 """
+
+PROGRAMS = ("deploy.door.__main__", "deploy.egress_proxy.__main__")
 
 
 def test_program_inherits_a_file_and_no_secret() -> None:
@@ -31,6 +34,15 @@ def test_program_inherits_a_file_and_no_secret() -> None:
 def test_python_of_official_images_is_found_after_debians() -> None:
     folders = programs.PATH.split(":")
     assert folders.index("/usr/bin") < folders.index("/usr/local/bin")
+
+
+def test_door_and_egress_proxy_import_no_database() -> None:
+    """Every node starts both, and the imports would take most of the time."""
+    code = (
+        f"import sys, {', '.join(PROGRAMS)}; print([name for name in ('sqlalchemy', 'psycopg') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from shared.clock import after, now
 from shared.db.database import Database
 from shared.errors import LeaseLost
 from shared.leasing import leases
+from shared.leasing.limits import MAX_SECONDS
 from shared.models import Conversation, Sandbox, StartTask
 from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task
 from tests.interleaving import overlap
@@ -292,8 +293,8 @@ class TestWrongClock:
         assert dequeue(database) == [row.id]
 
     def test_times_within_the_max_are_valid(self, database: Database, user: ApiUser) -> None:
-        make_sandbox(database, user, due_at=after(leases.MAX_SECONDS))
-        row = make_sandbox(database, user, lease_owner="w0", lease_until=after(leases.MAX_SECONDS))
+        make_sandbox(database, user, due_at=after(MAX_SECONDS))
+        row = make_sandbox(database, user, lease_owner="w0", lease_until=after(MAX_SECONDS))
         assert leases.is_leased(row.lease_until)
         assert dequeue(database) == []
         assert claim(database, row.id) is None

@@ -7,7 +7,7 @@ import pytest
 
 from shared.clock import after, now
 from shared.conversations import deletion as conversation_deletion
-from shared.leasing import leases
+from shared.leasing.limits import MAX_SECONDS
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
 from tests.factories import ApiUser, make_conversation, make_start_task
@@ -53,12 +53,12 @@ def test_late_create_is_awaited_after_another_server_has_responded(
 def test_late_create_is_awaited_for_longer_than_a_row_can_wait(
     context: WorkerContext, conversation: Conversation, server: FakeAgentServer
 ) -> None:
-    context = with_timeout(context, 2.5 * leases.MAX_SECONDS)
+    context = with_timeout(context, 2.5 * MAX_SECONDS)
     for _ in range(3):
         refresh_conversation(context, conversation.id)
         due_at = row(context, Conversation, conversation.id).due_at
         assert due_at is not None
-        assert now() < due_at <= after(leases.MAX_SECONDS)
+        assert now() < due_at <= after(MAX_SECONDS)
         change(context, Conversation, conversation.id, due_at=now())
     server.add(conversation.id)
     refresh_conversation(context, conversation.id)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from shared.clock import after, now
-from shared.leasing import leases
+from shared.leasing.limits import MAX_SECONDS
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
 from tests.factories import ApiUser
@@ -137,7 +137,7 @@ def test_message_that_may_still_be_delivered_is_not_sent(
     task = task_of(context, task_id)
     assert (task.stage, task.attempt) == (Stage.STARTING_CONVERSATION, 1)
     assert task.due_at
-    assert now() < task.due_at <= after(leases.MAX_SECONDS)
+    assert now() < task.due_at <= after(MAX_SECONDS)
     server.get(task.conversation_id).take(MESSAGE)
     change(context, StartTask, task_id, due_at=now())
     start_conversation(waiting, task_id)

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from shared.clock import after
 from shared.db.database import Database
-from shared.leasing.leases import MAX_SECONDS
+from shared.leasing.limits import MAX_SECONDS
 from shared.models import Conversation, Sandbox
 from shared.states import Status
 from tests.api.agent_reports import conversation_report, event_report, update_report
