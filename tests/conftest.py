@@ -32,6 +32,7 @@ pytest_plugins = [
     "tests.fixtures.deployments",
     "tests.fixtures.engines",
     "tests.fixtures.git_host",
+    "tests.fixtures.interpreters",
     "tests.fixtures.model",
     "tests.fixtures.users",
     "tests.fixtures.rows",
