@@ -1,11 +1,11 @@
 """Two concurrent first starts in one folder: one serves, the other reports it and prepares nothing."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import IO
 
 from tests.services.directories import REPOSITORY
+from tests.services.interpreters import Interpreter, Interpreters
 from tests.waiting import eventually
 
 # A start without the steps that take minutes or a port: without the sandbox image and without endless supervision.
@@ -25,27 +25,26 @@ __main__.run([])
 MADE_USER = "created user"
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
+def start(interpreters: Interpreters, folder: Path, log: Path, stdin: IO[str]) -> Interpreter:
     """A service that runs until its input ends."""
-    return subprocess.Popen(
-        [sys.executable, "-c", START],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "AW_VAR_DIR": str(folder / "var")},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "AW_VAR_DIR": str(folder / "var")}
+    with log.open("w") as output:
+        return interpreters.start("-c", START, cwd=folder, env=environment, stdin=stdin, stdout=output)
 
 
-def test_loser_of_two_first_starts_reports_the_other_and_creates_no_user(folder: Path) -> None:
+def test_loser_of_two_first_starts_reports_the_other_and_creates_no_user(
+    folder: Path, interpreters: Interpreters
+) -> None:
     (folder / "Procfile").write_text((REPOSITORY / "Procfile").read_text())
-    starts = [start(folder) for _ in range(2)]
-    eventually(lambda: any(each.poll() is not None for each in starts), deadline_seconds=60)
+    logs = [folder / "log-1", folder / "log-2"]
+    theirs, ours = os.pipe()
+    with os.fdopen(theirs) as stdin, os.fdopen(ours, "w"):
+        starts = {start(interpreters, folder, log, stdin): log for log in logs}
+        eventually(lambda: any(each.poll() is not None for each in starts), deadline_seconds=60)
     [loser] = [each for each in starts if each.poll() is not None]
     [winner] = [each for each in starts if each is not loser]
-    said, _ = loser.communicate()
-    done, _ = winner.communicate(timeout=60)
+    winner.wait(60)
+    said, done = starts[loser].read_text(), starts[winner].read_text()
     assert (loser.returncode, winner.returncode) == (1, 0)
     assert "The service of this folder is already running; nothing was changed." in said
     assert f"process {winner.pid}" in said or "it is starting" in said

@@ -12,6 +12,7 @@ from deploy.service.errors import ServiceError
 from deploy.service.folder import hold_folder
 from shared.settings import Settings
 from tests.services.directories import REPOSITORY
+from tests.services.interpreters import Interpreter, Interpreters
 from tests.waiting import eventually
 
 SLOW_IMPORT = 'import time\nprint("importing", flush=True)\ntime.sleep(600)\n'
@@ -47,8 +48,8 @@ def test_second_start_reports_the_first_and_exits(folder: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_start_with_a_wrong_setting_names_its_variable(folder: Path) -> None:
-    process, log = start(folder, "-m", "deploy.service", AW_PORT="hush", PYTHONPATH=str(REPOSITORY))
+def test_start_with_a_wrong_setting_names_its_variable(folder: Path, interpreters: Interpreters) -> None:
+    process, log = fork(interpreters, folder, "-m", "deploy.service", AW_PORT="hush")
     assert process.wait(60) == 1
     text = log.read_text()
     assert text.startswith("wrong settings, nothing was started: AW_PORT: ")
@@ -56,20 +57,20 @@ def test_start_with_a_wrong_setting_names_its_variable(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["deploy.service", "deploy.service.restart"])
-def test_folder_that_cannot_be_used_is_one_line(folder: Path, module: str) -> None:
+def test_folder_that_cannot_be_used_is_one_line(folder: Path, interpreters: Interpreters, module: str) -> None:
     """Also for root, who may enter every folder: the name is too long."""
     name = "n" * 300
-    process, log = start(folder, "-m", module, AW_VAR_DIR=str(folder / name), PYTHONPATH=str(REPOSITORY))
+    process, log = fork(interpreters, folder, "-m", module, AW_VAR_DIR=str(folder / name))
     assert process.wait(60) == 1
     text = log.read_text()
     assert (text.count("\n"), name in text, "Traceback" in text) == (1, True, False)
 
 
-def test_path_that_is_too_long_for_a_socket_is_refused(folder: Path) -> None:
+def test_path_that_is_too_long_for_a_socket_is_refused(folder: Path, interpreters: Interpreters) -> None:
     """The supervisor's own error would not say what to do."""
     var = folder / ("v" * max(1, 90 - len(str(folder))))
     (folder / "Procfile").write_text((REPOSITORY / "Procfile").read_text())
-    process, log = start(folder, "-m", "deploy.service", AW_VAR_DIR=str(var), PYTHONPATH=str(REPOSITORY))
+    process, log = fork(interpreters, folder, "-m", "deploy.service", AW_VAR_DIR=str(var))
     assert process.wait(60) == 1
     [line] = log.read_text().splitlines()
     assert "set AW_VAR_DIR to a shorter path" in line
@@ -90,15 +91,24 @@ def test_start_interrupted_during_imports_has_no_traceback(folder: Path, number:
     (folder / "shared").mkdir()
     (folder / "shared" / "__init__.py").touch()
     (folder / "shared" / "settings.py").write_text(SLOW_IMPORT)
-    process, log = start(folder, "-m", "deploy.service")
+    log = folder / "log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "deploy.service"],
+            cwd=folder,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
     eventually(lambda: "importing\n" in log.read_text())
     process.send_signal(number)
     assert process.wait(30) == 128 + number
     assert log.read_text() == "importing\n"
 
 
-def test_start_interrupted_during_a_command_ends_the_command(folder: Path) -> None:
-    process, log = start(folder, "-c", SLOW_STEP, PYTHONPATH=str(REPOSITORY))
+def test_start_interrupted_during_a_command_ends_the_command(folder: Path, interpreters: Interpreters) -> None:
+    process, log = fork(interpreters, folder, "-c", SLOW_STEP)
     eventually(lambda: len(log.read_text().split()) == 2)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 128 + signal.SIGINT
@@ -106,15 +116,8 @@ def test_start_interrupted_during_a_command_ends_the_command(folder: Path) -> No
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (first, second)))
 
 
-def start(folder: Path, *arguments: str, **environment: str) -> tuple[subprocess.Popen[bytes], Path]:
+def fork(interpreters: Interpreters, folder: Path, *arguments: str, **environment: str) -> tuple[Interpreter, Path]:
     log = folder / "log"
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=folder,
-            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-    return process, log
+    environment["PYTHONPATH"] = str(REPOSITORY)
+    with log.open("a") as output:
+        return interpreters.start(*arguments, cwd=folder, env=os.environ | environment, stdout=output), log

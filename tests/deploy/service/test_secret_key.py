@@ -1,7 +1,5 @@
 """Processes without a usable secret key: their log names its place, in one line without the key."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from shared.cli.local.installation import LocalInstallation
 from shared.errors import Invalid
 from shared.settings import Settings
 from tests.services.directories import REPOSITORY
+from tests.services.interpreters import Interpreters
 
 MALFORMED, MISSING = "a-secret-key-is-malformed-or-a-secret-cannot-be-decrypted", "the-secret-key-is-gone"
 
@@ -24,19 +23,14 @@ MALFORMED, MISSING = "a-secret-key-is-malformed-or-a-secret-cannot-be-decrypted"
         ("deploy.door", "", MISSING),
     ],
 )
-def test_process_without_a_secret_key_names_its_place(tmp_path: Path, module: str, keys: str, entry: str) -> None:
+def test_process_without_a_secret_key_names_its_place(
+    interpreters: Interpreters, tmp_path: Path, module: str, keys: str, entry: str
+) -> None:
     settings = Settings(var_dir=tmp_path / "var")
     LocalInstallation(settings).migrate()
     settings.secret_key_file.unlink()
-    done = subprocess.run(
-        [sys.executable, "-m", module],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(REPOSITORY), "AW_VAR_DIR": "var", "AW_SECRET_KEYS": keys},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    environment = {"PYTHONPATH": str(REPOSITORY), "AW_VAR_DIR": "var", "AW_SECRET_KEYS": keys}
+    done = interpreters.run("-m", module, cwd=tmp_path, env=environment)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert f"AW_SECRET_KEYS, or {settings.secret_key_file.relative_to(tmp_path)}" in done.stderr
     assert (f"explain {entry})" in done.stderr, "hush" in done.stderr) == (True, False)
