@@ -3,11 +3,9 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +13,8 @@ from uuid import uuid4
 
 import pytest
 
+from tests.services.directories import REPOSITORY
+from tests.services.interpreters import Interpreter, Interpreters
 from tests.waiting import eventually
 
 DUMMIES = """\
@@ -30,6 +30,8 @@ from deploy.service.processes import Process
 from deploy.service.supervision import supervise
 supervise(write_configuration([Process("web", 2), Process("worker", 1)], Path("var")))
 """
+# The program that prints the banner takes a second of CPU time.
+WITHOUT_BANNER = "import sys; sys.executable = 'true'\n"
 
 
 class Ready(BaseHTTPRequestHandler):
@@ -58,7 +60,7 @@ def api_port() -> Iterator[int]:
 class Supervised:
     """A supervisor with dummies below it."""
 
-    process: subprocess.Popen[bytes]
+    process: Interpreter
     log: Path
     mark: str
 
@@ -67,7 +69,7 @@ class Supervised:
         return re.findall(pattern, self.log.read_text(), re.MULTILINE)
 
     def pids(self) -> list[int]:
-        """The supervisor's processes that are alive."""
+        """The processes below the supervisor that are alive."""
         return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if _holds(path, self.mark)]
 
 
@@ -79,21 +81,19 @@ def _holds(environment: Path, mark: str) -> bool:
 
 
 @pytest.fixture
-def supervised(folder: Path, api_port: int) -> Iterator[Supervised]:
+def supervised(folder: Path, interpreters: Interpreters) -> Iterator[Supervised]:
+    with supervising(folder, interpreters, WITHOUT_BANNER + SUPERVISE) as found:
+        yield found
+
+
+@contextmanager
+def supervising(folder: Path, interpreters: Interpreters, code: str, api_port: int = 0) -> Iterator[Supervised]:
     (folder / "Procfile").write_text(DUMMIES)
     log, mark = folder / "log", uuid4().hex
-    environment = os.environ | {"PYTHONPATH": str(folder), "AW_PORT": str(api_port), "MARK_OF_TEST": mark}
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "AW_PORT": str(api_port), "MARK_OF_TEST": mark}
     environment["AW_CLIENT_PORT"] = "0"
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            ["setpriv", "--pdeathsig=TERM", sys.executable, "-c", SUPERVISE],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    with log.open("a") as output:
+        process = interpreters.start("-c", code, cwd=folder, env=environment, stdout=output)
     found = Supervised(process, log, mark)
     try:
         eventually(lambda: process.poll() is not None or _is_up(found))
@@ -107,7 +107,7 @@ def supervised(folder: Path, api_port: int) -> Iterator[Supervised]:
 
 
 def _is_up(found: Supervised) -> bool:
-    return bool(len(_web_pids(found)) == 2 and found.says("working") and found.says("Agent Workspace runs"))
+    return bool(len(_web_pids(found)) == 2 and found.says("working"))
 
 
 def _web_pids(found: Supervised) -> dict[str, list[int]]:
@@ -118,8 +118,15 @@ def _web_pids(found: Supervised) -> dict[str, list[int]]:
     return pids
 
 
-def test_killed_process_is_logged_and_restarted(supervised: Supervised, api_port: int) -> None:
-    assert supervised.says(rf"API +http://127\.0\.0\.1:{api_port}\b")
+def test_supervisor_prints_the_banner_of_an_api_that_is_ready(
+    folder: Path, interpreters: Interpreters, api_port: int
+) -> None:
+    with supervising(folder, interpreters, SUPERVISE, api_port) as supervised:
+        eventually(lambda: supervised.says("Agent Workspace runs"))
+        assert supervised.says(rf"API +http://127\.0\.0\.1:{api_port}\b")
+
+
+def test_killed_process_is_logged_and_restarted(supervised: Supervised) -> None:
     first = _web_pids(supervised)
     assert first.keys() == {"web.1", "web.2"}
     os.kill(first["web.1"][0], signal.SIGKILL)
