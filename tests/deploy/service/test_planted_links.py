@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.services.directories import short_directory
+from tests.services.directories import REPOSITORY, short_directory
+from tests.services.interpreters import Interpreters, interpreters
 from tests.services.own_users import launcher
 
 # Runs commands, and prints their exit statuses. `hand-over` and `filter` are what root does beside them.
@@ -35,6 +34,15 @@ def status(arguments):
 found = [status(arguments) for arguments in json.loads(sys.argv[1])]
 print(json.dumps(found), file=sys.stderr)
 """
+IMPORTED_BEFOREHAND = (
+    "deploy.engine_filter.__main__",
+    "deploy.service.owners",
+    "shared.cli.app",
+    "shared.cli.backup.commands",
+    "shared.cli.local.database",
+    "shared.cli.local.service",
+    "shared.cli.local.users",
+)
 MIGRATE, BOOTSTRAP, LIST, HAND_OVER, FILTER = ["migrate"], ["bootstrap"], ["users", "list"], ["hand-over"], ["filter"]
 
 Root = Callable[..., tuple[list[int], str]]
@@ -48,16 +56,24 @@ def place() -> Iterator[Path]:
         yield place
 
 
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Interpreters]:
+    """The interpreters of a machine that has the service's users."""
+    with short_directory("users") as stage, short_directory("server") as directory:
+        stage.chmod(0o755)
+        with interpreters(directory, IMPORTED_BEFOREHAND, launcher(stage)) as started:
+            yield started
+
+
 @pytest.fixture
-def root(place: Path) -> Root:
-    """Run commands as root on a machine that has the service's users; return their statuses and output."""
+def root(place: Path, machine: Interpreters) -> Root:
+    """Run commands as root on that machine; return their statuses and output."""
     variables = {"AW_VAR_DIR": str(place / "var"), "AW_DATABASE_WAIT_SECONDS": "0", "AW_NETWORK_ISOLATION": "on"}
 
     def run(*commands: Sequence[str]) -> tuple[list[int], str]:
-        with short_directory("users") as stage:
-            stage.chmod(0o755)
-            line = [*launcher(stage), sys.executable, "-c", PROGRAM, json.dumps(commands)]
-            done = subprocess.run(line, env=os.environ | variables, capture_output=True, text=True, check=True)
+        environment = os.environ | variables
+        done = machine.run("-c", PROGRAM, json.dumps(commands), cwd=REPOSITORY, env=environment)
+        done.check_returncode()
         return json.loads(done.stderr.splitlines()[-1]), done.stdout
 
     return run
