@@ -1,12 +1,11 @@
 """The application of an API process: its startup, and what the framework would do by itself."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.factories import SECRET_KEY
 from tests.services.directories import REPOSITORY
+from tests.services.interpreters import Interpreters
 
 # A separate process, because other tests have sent requests in this one.
 PROGRAM = """
@@ -23,8 +22,8 @@ for route in ROUTES:
 """
 
 
-def test_first_request_does_not_wait_for_the_analysis_of_routes() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+def test_first_request_does_not_wait_for_the_analysis_of_routes(interpreters: Interpreters) -> None:
+    done = interpreters.run("-c", PROGRAM, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
 
 
@@ -47,8 +46,7 @@ assert not exporter.get_finished_spans(), exporter.get_finished_spans()[0].to_js
 """
 
 
-def test_framework_sends_no_query_to_telemetry(tmp_path: Path) -> None:
+def test_framework_sends_no_query_to_telemetry(interpreters: Interpreters, tmp_path: Path) -> None:
     environment = {**os.environ, "AW_VAR_DIR": str(tmp_path), "AW_SECRET_KEYS": SECRET_KEY}
-    command = [sys.executable, "-c", TELEMETRY]
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    done = interpreters.run("-c", TELEMETRY, cwd=REPOSITORY, env=environment)
     assert done.returncode == 0, done.stderr

@@ -3,8 +3,8 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,10 @@ import pytest
 from shared.observability import failpoints
 from tests.drills.faults import observer
 from tests.services.directories import REPOSITORY
+from tests.services.interpreters import Interpreters
 from tests.waiting import eventually
+
+Run = Callable[[], subprocess.CompletedProcess[str]]
 
 REACHED = [
     "process/1/database.commit.before",
@@ -30,22 +33,22 @@ def read_reached(directory: Path) -> list[str]:
     return [line.split("\t")[0] for line in (directory / "reached").read_text().splitlines()]
 
 
-def run(directory: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.drills.faults.observer", "tests.drills.faults.failing"]
-    environment = os.environ | {observer.VARIABLE: str(directory)}
-    return subprocess.run(
-        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60
-    )
+@pytest.fixture
+def run(interpreters: Interpreters, tmp_path: Path) -> Run:
+    """A function that runs the program once."""
+    arguments = ("-m", "tests.drills.faults.observer", "tests.drills.faults.failing")
+    environment = os.environ | {observer.VARIABLE: str(tmp_path)}
+    return lambda: interpreters.run(*arguments, cwd=REPOSITORY, env=environment)
 
 
-def test_points_are_recorded_by_name(tmp_path: Path) -> None:
+def test_points_are_recorded_by_name(run: Run, tmp_path: Path) -> None:
     for _ in range(2):
-        assert run(tmp_path).stdout == "done\n"
+        assert run().stdout == "done\n"
     assert read_reached(tmp_path) == REACHED * 2
 
 
-def test_recorded_points_name_process_operation_and_thread(tmp_path: Path) -> None:
-    run(tmp_path)
+def test_recorded_points_name_process_operation_and_thread(run: Run, tmp_path: Path) -> None:
+    run()
     lines = [line.split("\t") for line in (tmp_path / "reached").read_text().splitlines()]
     reached_by = {name: by.split(".") for name, by, _ in lines}
     assert len({pid for pid, _, _ in reached_by.values()}) == 1
@@ -56,14 +59,14 @@ def test_recorded_points_name_process_operation_and_thread(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("point", [REACHED[0], "second/2/engine.start.after", REACHED[-1]])
-def test_process_dies_once_at_the_point_that_a_file_names(tmp_path: Path, point: str) -> None:
+def test_process_dies_once_at_the_point_that_a_file_names(run: Run, tmp_path: Path, point: str) -> None:
     armed = tmp_path / "armed"
     armed.write_text(point)
-    killed = run(tmp_path)
+    killed = run()
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "")
     assert not armed.exists()
     assert read_reached(tmp_path) == REACHED[: REACHED.index(point) + 1]
-    assert run(tmp_path).stdout == "done\n"
+    assert run().stdout == "done\n"
 
 
 def test_operation_named_in_a_file_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

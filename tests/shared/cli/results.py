@@ -11,6 +11,8 @@ from shared.db.database import Database
 from shared.users import api_keys
 
 COMMAND = str(Path(sys.executable).with_name("agent-workspace"))
+# What that program contains.
+COMMAND_LINE = "from shared.cli.app import main; main()"
 
 
 @dataclass(frozen=True)

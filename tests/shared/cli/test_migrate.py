@@ -2,7 +2,6 @@
 
 import os
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,20 @@ from shared.db.database import Database
 from shared.models import SandboxSpec
 from shared.nodes import registry as node_registry
 from shared.sandboxes import specs
-from tests.shared.cli.results import COMMAND, Cli, assert_complains, mode, owner, vault_of
+from tests.services.directories import REPOSITORY
+from tests.services.interpreters import Interpreters
+from tests.shared.cli.results import Cli, assert_complains, mode, owner, vault_of
+
+# Two commands, each of which exits.
+PREPARE = """
+from shared.cli.app import main
+for command in ("migrate", "bootstrap"):
+    try:
+        main([command])
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
 
 
 @pytest.mark.usefixtures("migrated")
@@ -108,14 +120,15 @@ def test_migrate_creates_no_new_key_while_the_old_one_is_needed(migrated: Cli, v
     assert not (var / "secret.key").exists()
 
 
-def test_processes_may_prepare_a_new_installation_concurrently(tmp_path: Path) -> None:
-    environment = os.environ | {"AW_VAR_DIR": str(tmp_path / "var")}
-    script, pipe = f"{COMMAND} migrate && {COMMAND} bootstrap", subprocess.PIPE
-    started = [
-        subprocess.Popen(["sh", "-c", script], cwd=tmp_path, env=environment, stdout=pipe, text=True) for _ in range(2)
-    ]
-    outputs = [process.communicate(timeout=120)[0] for process in started]
-    assert [process.returncode for process in started] == [0, 0], outputs
+def test_processes_may_prepare_a_new_installation_concurrently(interpreters: Interpreters, tmp_path: Path) -> None:
+    environment = os.environ | {"AW_VAR_DIR": str(tmp_path / "var"), "PYTHONPATH": str(REPOSITORY)}
+    logs, started = [tmp_path / "log-1", tmp_path / "log-2"], []
+    for log in logs:
+        with log.open("w") as output:
+            started.append(interpreters.start("-c", PREPARE, cwd=tmp_path, env=environment, stdout=output))
+    statuses = [process.wait(120) for process in started]
+    outputs = [log.read_text() for log in logs]
+    assert statuses == [0, 0], outputs
     assert sum("created user admin" in output for output in outputs) == 1
     assert mode(tmp_path / "var" / "agent-workspace.db") == 0o600
     database = Database(f"sqlite:///{tmp_path}/var/agent-workspace.db")

@@ -1,7 +1,5 @@
 """The migrations: they create the models' schema, and processes may run them concurrently."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +20,8 @@ from shared.errors import Unavailable
 from shared.models import Node, Sandbox
 from shared.states import Status
 from tests.factories import ApiUser, make_sandbox
+from tests.services.directories import REPOSITORY
+from tests.services.interpreters import Interpreters
 from tests.services.stores import unmigrated
 
 MIGRATE = "import sys; from shared.db.migrations import migrate; migrate(sys.argv[1])"
@@ -123,12 +123,14 @@ def test_migrating_preserves_stored_rows(empty_url: str) -> None:
             assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
 
 
-def test_processes_may_migrate_concurrently(empty_url: str) -> None:
-    command = [sys.executable, "-c", MIGRATE, empty_url]
-    pipe = subprocess.PIPE
-    processes = [subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
+def test_processes_may_migrate_concurrently(empty_url: str, interpreters: Interpreters, tmp_path: Path) -> None:
+    logs, processes = [tmp_path / "log-1", tmp_path / "log-2"], []
+    for log in logs:
+        with log.open("w") as output:
+            processes.append(interpreters.start("-c", MIGRATE, empty_url, cwd=REPOSITORY, stdout=output))
+    statuses = [process.wait(120) for process in processes]
+    outputs = [log.read_text() for log in logs]
+    assert statuses == [0, 0], outputs
     assert sum("schema_migrated" in output for output in outputs) == 1
     assert sum("schema_is_current" in output for output in outputs) == 1
 

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -15,9 +14,10 @@ from shared.settings import Settings
 from tests.services import processes
 from tests.services.authority import Authority
 from tests.services.directories import short_directory
+from tests.services.interpreters import Interpreters
 from tests.services.ports import Port
 from tests.services.postgres import USER, running_postgres
-from tests.shared.cli.results import COMMAND, Result, assert_complains
+from tests.shared.cli.results import COMMAND_LINE, Result, assert_complains
 
 PASSWORD = "hush-of-the-database"
 
@@ -62,7 +62,7 @@ def test_connection_is_encrypted_and_its_server_known(port: int, authority: Auth
 
 
 def test_server_of_another_authority_or_address_is_refused(
-    port: int, authority: Authority, directory: Path, tmp_path: Path
+    port: int, authority: Authority, directory: Path, interpreters: Interpreters, tmp_path: Path
 ) -> None:
     other_authority = Authority(directory, "other")
     refused = {
@@ -71,8 +71,6 @@ def test_server_of_another_authority_or_address_is_refused(
     }
     for wrong, words in refused.items():
         environment = {"PATH": os.environ["PATH"], "AW_DATABASE_URL": wrong, "AW_VAR_DIR": str(tmp_path)}
-        done = subprocess.run(
-            [COMMAND, "migrate"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = interpreters.run("-c", COMMAND_LINE, "migrate", cwd=tmp_path, env=environment)
         assert_complains(Result(done.returncode, done.stdout, done.stderr), words)
         assert PASSWORD not in done.stderr
