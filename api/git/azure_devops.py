@@ -37,8 +37,9 @@ class AzureDevOps(GitProvider):
         """List the organization's projects."""
         skipped = window.count(0)
         params = {"$top": window.size, "$skip": skipped, **VERSION}
-        names = self.read(await self._values("/_apis/projects", params), lambda item: str(item["name"]))
-        return Found(names, skipped + len(names) if len(names) == window.size else None)
+        values = await self._values("/_apis/projects", params)
+        names = self.read(values, lambda item: str(item["name"]))
+        return Found(names, skipped + len(values) if len(values) == window.size else None)
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
         """List repositories. The API does not divide the list into pages, so this method does."""
@@ -66,8 +67,8 @@ class AzureDevOps(GitProvider):
         """The organization's repositories, or those of one project: full names and items, ordered by name."""
         folder = "" if project is None else f"/{segments(project)}"
         values = await self._values(f"{folder}/_apis/git/repositories", VERSION)
-        names = self.read(values, self._full_name, max_items=MAX_REPOSITORIES)
-        return sorted(zip(names, values, strict=True), key=lambda named: named[0].lower())
+        named = self.read(values, lambda item: (self._full_name(item), item), max_items=MAX_REPOSITORIES)
+        return sorted(named, key=lambda each: each[0].lower())
 
     async def _values(self, path: str, params: dict[str, Any]) -> Any:
         return self.read_object(await self.get(path, **params)).get("value")

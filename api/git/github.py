@@ -39,6 +39,8 @@ MAX_ORGANIZATIONS = 100
 # The types of a GraphQL error, earlier and now; as many errors are examined.
 RATE_LIMIT_ERRORS = ("RATE_LIMITED", "RATE_LIMIT")
 MAX_ERRORS = 10
+FAILED_CHECKS = ("FAILURE", "ERROR")
+INCOMPLETE = "the response of github is incomplete"
 
 
 class GitHub(GitProvider):
@@ -107,9 +109,12 @@ class GitHub(GitProvider):
     async def tasks(self) -> list[SuggestedTask]:
         """List the user's open pull requests that need work, and the open issues that are assigned to the user."""
         data = await self._query(TASKS, {})
-        requests = self.read(_find_nodes(data, "viewer", "pullRequests"), self._request_task)
-        issues = self.read(_find_nodes(data, "search"), lambda node: self._task(TaskType.OPEN_ISSUE, node))
-        return drop_none([*requests, *issues])
+        requests, issues = _nodes(data, "viewer", "pullRequests"), _nodes(data, "search")
+        if requests is None and issues is None:
+            raise UpstreamUnreachable(INCOMPLETE)
+        found = self.read(requests or [], self._request_task)
+        found += self.read(issues or [], lambda node: self._task(TaskType.OPEN_ISSUE, node))
+        return drop_none(found)
 
     async def _search_branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
         owner, _, name = repository.partition("/")
@@ -143,15 +148,15 @@ class GitHub(GitProvider):
         )
 
     def _request_task(self, node: Any) -> SuggestedTask | None:
-        checks = [commit["commit"].get("statusCheckRollup") or {} for commit in node["commits"]["nodes"]]
-        if node["mergeable"] == "CONFLICTING":
+        if node.get("mergeable") == "CONFLICTING":
             return self._task(TaskType.MERGE_CONFLICTS, node)
-        if any(check.get("state") in ("FAILURE", "ERROR") for check in checks):
+        checks = [_get(each, "commit", "statusCheckRollup", "state") for each in _nodes(node, "commits") or ()]
+        if any(state in FAILED_CHECKS for state in checks):
             return self._task(TaskType.FAILING_CHECKS, node)
-        return self._task(TaskType.UNRESOLVED_COMMENTS, node) if node["reviews"]["nodes"] else None
+        return self._task(TaskType.UNRESOLVED_COMMENTS, node) if _nodes(node, "reviews") else None
 
     def _task(self, kind: TaskType, node: Any) -> SuggestedTask | None:
-        return self.task(kind, node["repository"]["nameWithOwner"], node["number"], node["title"])
+        return self.task(kind, _get(node, "repository", "nameWithOwner"), node.get("number"), node.get("title"))
 
 
 def _branch(item: Any) -> Branch:
@@ -176,15 +181,23 @@ def _is_rate_limited(document: Any) -> bool:
 
 
 def _find(document: Any, *names: str) -> Any:
-    """Return the value under a path of names."""
+    """Return the value under a path of names, which must not be null."""
+    if (found := _get(document, *names)) is None:
+        raise UpstreamUnreachable(INCOMPLETE)
+    return found
+
+
+def _get(document: Any, *names: str) -> Any:
+    """Return the value under a path of names; None if there is none.
+
+    GraphQL has null in the place of what the token may not read or what could not be read, at any depth.
+    """
     for name in names:
         document = document.get(name) if isinstance(document, dict) else None
-        if document is None:
-            raise UpstreamUnreachable("the response of github is incomplete")
     return document
 
 
-def _find_nodes(data: Any, *names: str) -> Any:
-    """Return the nodes under a path of names, without the nulls in place of those that the token may not read."""
-    nodes = _find(data, *names, "nodes")
-    return [node for node in nodes if node is not None] if isinstance(nodes, list) else nodes
+def _nodes(document: Any, *names: str) -> list[Any] | None:
+    """Return the nodes under a path of names, without nulls; None if there is no list."""
+    nodes = _get(document, *names, "nodes")
+    return [node for node in nodes if node is not None] if isinstance(nodes, list) else None

@@ -3,10 +3,12 @@
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import quote
 
+import structlog
 from pydantic import ValidationError
 
 from api.errors.upstream import UpstreamUnreachable
@@ -19,6 +21,8 @@ from shared.sql import page_ids
 from shared.sql.page_ids import FOREIGN_PAGE
 from shared.users.secrets import ProviderCredential
 from shared.users.settings import DEFAULT_HOSTS
+
+log = structlog.get_logger()
 
 Item = TypeVar("Item")
 
@@ -145,7 +149,9 @@ class GitProvider(ABC):
         return f"Basic {b64encode(credentials.encode()).decode()}"
 
     def read(self, items: Any, make: Callable[[Any], Item], *, max_items: int = MAX_ITEMS) -> list[Item]:
-        """Convert the items of a provider's list.
+        """Convert the items of a provider's list. Items of another shape are left out, unless all are of another one.
+
+        A provider has null in an item for what it failed to read, or may not show. That must not hide the other items.
 
         Raises:
             UpstreamUnreachable: the list does not have the provider's documented shape, or more than `max_items` items.
@@ -154,10 +160,15 @@ class GitProvider(ABC):
             raise self._unexpected_shape()
         if len(items) > max_items:
             raise UpstreamUnreachable(f"the response of {self.name} has more than {max_items} items")
-        try:
-            return [make(item) for item in items]
-        except (KeyError, TypeError, AttributeError, IndexError, ValidationError):
-            raise self._unexpected_shape() from None
+        made: list[Item] = []
+        for item in items:
+            with suppress(KeyError, TypeError, AttributeError, IndexError, ValidationError):
+                made.append(make(item))
+        if len(made) < len(items):
+            log.info("git_items_skipped", provider=self.name, skipped=len(items) - len(made))
+            if not made:
+                raise self._unexpected_shape()
+        return made
 
     def read_page(self, reply: Reply, window: Window, items: Any, make: Callable[[Any], Item]) -> Found[Item]:
         """Convert the items of a numbered page, as `read` does. A response header says whether another page follows."""
@@ -177,11 +188,11 @@ class GitProvider(ABC):
     def _unexpected_shape(self) -> UpstreamUnreachable:
         return UpstreamUnreachable(f"the response of {self.name} has an unexpected shape")
 
-    def task(self, kind: TaskType, repository: str, number: int, title: str) -> SuggestedTask | None:
-        """Return a suggested task; None if the start of a conversation would refuse it."""
+    def task(self, kind: TaskType, repository: Any, number: Any, title: Any) -> SuggestedTask | None:
+        """Return a suggested task; None if the start of a conversation would refuse it, or if a value is missing."""
         known = {"git_provider": self.name, "task_type": kind, "repo": repository, "issue_number": number}
         try:
-            return SuggestedTask.model_validate(known | {"title": title[:1000]})
+            return SuggestedTask.model_validate(known | {"title": title[:1000] if isinstance(title, str) else None})
         except ValidationError:
             return None
 

@@ -7,7 +7,9 @@ import pytest
 
 from tests.factories import ApiUser
 from tests.fakes.git_host import FakeGitHost
+from tests.fakes.git_hub_and_lab import REQUEST
 from tests.fakes.git_requests import NAMES, GitRequest, Reply
+from tests.fixtures.git_host import PROVIDERS
 
 Ask = Callable[..., Any]
 
@@ -59,3 +61,49 @@ def test_rate_limit_of_graphql_is_a_503(
     ):
         response = send(user, what, **params)
         assert (response.status_code, response.headers.get("Retry-After")) == (503, "7"), response.text
+
+
+# GraphQL has null, at any depth, in the place of what the token may not read.
+COMMENTED = {"nodes": [None, {"state": "COMMENTED"}]}
+REQUESTS: list[Any] = [
+    REQUEST | {"number": 1, "reviews": None},
+    REQUEST | {"number": 2, "reviews": COMMENTED, "commits": None},
+    REQUEST | {"number": 3, "reviews": COMMENTED, "commits": {"nodes": [None, {"commit": None}]}},
+    REQUEST | {"number": 4, "reviews": COMMENTED, "repository": None},
+    REQUEST | {"number": 5, "reviews": {"nodes": None}, "mergeable": "CONFLICTING"},
+]
+
+
+@pytest.mark.parametrize(
+    ("viewer", "search", "numbers"),
+    [
+        ({"pullRequests": {"nodes": REQUESTS}}, {"nodes": [REQUEST | {"number": 6}]}, [2, 3, 5, 6]),
+        ({"pullRequests": {"nodes": REQUESTS}}, None, [2, 3, 5]),
+        ({"pullRequests": None}, {"nodes": [REQUEST | {"number": 6, "repository": None}]}, []),
+        (None, None, None),
+    ],
+    ids=["parts of requests", "no issues", "no requests", "nothing"],
+)
+def test_null_of_graphql_hides_no_other_task(
+    connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost, viewer: Any, search: Any, numbers: list[int] | None
+) -> None:
+    connect(user, "github")
+    data = {"viewer": viewer, "search": search}
+    git_host.instead = (200, {}, {"data": data, "errors": [{"type": "FORBIDDEN"}]})
+    response = send(user, "suggested-tasks")
+    assert response.status_code == (502 if numbers is None else 200), response.text
+    assert [task["issue_number"] for task in response.json().get("items", ())] == (numbers or [])
+
+
+NAMED = {"name": "main", "displayId": "main", "latestCommit": "1", "objectId": "1", "target": {"oid": "1", "hash": "1"}}
+BRANCH = NAMED | {"commit": {"sha": "1", "id": "1"}}
+ODD = BRANCH | {"commit": None, "target": None, "displayId": None, "objectId": None}
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_odd_item_hides_no_other(connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost, provider: str) -> None:
+    connect(user, provider)
+    plain, items = provider in ("github", "gitlab", "forgejo"), [ODD, BRANCH]
+    git_host.instead = (200, {}, items if plain else {"values": items, "value": items})
+    response = send(user, "branches", provider=provider, repository="acme/app", query="")
+    assert (response.status_code, [item["name"] for item in response.json().get("items", ())]) == (200, ["main"])
