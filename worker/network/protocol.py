@@ -1,7 +1,11 @@
 """The network of a node's sandboxes, as the rest of the worker uses it."""
 
+import structlog
+
 from shared.models import Sandbox
-from worker.engine.protocol import ContainerStatus, NetworkEndpoint
+from worker.engine.protocol import ContainerStatus, EngineUnavailable, NetworkEndpoint
+
+log = structlog.get_logger()
 
 
 class Isolation:
@@ -47,6 +51,19 @@ class Isolation:
 
     def revoke(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Revoke what the address of a stopped or removed container was allowed."""
+
+    def revoke_early(self, sandbox: Sandbox, observed: ContainerStatus) -> bool:
+        """Revoke before the container's removal, which frees the address: another worker's sandbox may get it at once.
+
+        Returns:
+            Whether that succeeded: a firewall that fails must not keep the container.
+        """
+        try:
+            self.revoke(sandbox, observed)
+        except EngineUnavailable as error:
+            log.warning("not_revoked", sandbox=sandbox.id, error=str(error))
+            return False
+        return True
 
     def refresh(self) -> bool:
         """Compare network and rules with database and engine, and correct them.

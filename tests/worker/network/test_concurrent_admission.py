@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from shared.clock import now
 from shared.models import Sandbox
 from shared.sandboxes import specs
 from shared.states import Desired, Status
 from tests.factories import ApiUser
 from tests.fakes.engine import IMAGE
 from tests.worker.network.testbed import NetworkTestbed
-from tests.worker.scenarios import row, running, set_desired
+from tests.worker.scenarios import change, row, running, set_desired
 from worker.engine.protocol import ContainerState, ContainerStatus
 from worker.network.firewall import FirewallError
 from worker.network.isolation import NetworkIsolation
@@ -206,3 +207,47 @@ def test_removal_keeps_the_rules_of_the_next_sandbox_of_another_worker_at_the_ad
     assert row(testbed.context, Sandbox, former).status == Status.DELETED
     assert testbed.address(*started) == address
     assert testbed.rules.sandboxes == {address}
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["deleted", "failed"])
+def test_removal_during_a_boot_keeps_the_rules_of_the_next_sandbox_at_the_address(
+    testbed: NetworkTestbed, user: ApiUser, *, fails: bool
+) -> None:
+    """The container's removal frees the address, before the removal of the volume and the disk has ended."""
+    other = NetworkIsolation(testbed.isolation._context)
+    testbed.isolation.refresh()
+    former = running(testbed.context, user)
+    change(testbed.context, Sandbox, former, status=Status.STARTING, ready_at=None)
+    other.refresh()
+    address, started = testbed.address(former), list[str]()
+
+    def start_another(_name: str) -> None:
+        del testbed.engine.before["remove_volume"]
+        testbed.engine._addresses = itertools.count(1)
+        started.append(running(replace(testbed.context, network=other), user))
+
+    testbed.engine.before["remove_volume"] = start_another
+    if fails:
+        testbed.engine.stop(container_name(former), 0)
+        change(testbed.context, Sandbox, former, due_at=now())
+    else:
+        set_desired(testbed.context, former, Desired.DELETED)
+    reconcile(testbed.context, former)
+    assert row(testbed.context, Sandbox, former).status == (Status.ERROR if fails else Status.DELETED)
+    assert testbed.address(*started) == address
+    assert testbed.rules.sandboxes == {address}
+
+
+def test_boot_is_deleted_although_the_firewall_fails(testbed: NetworkTestbed, user: ApiUser) -> None:
+    testbed.isolation.refresh()
+    sandbox_id = running(testbed.context, user)
+    change(testbed.context, Sandbox, sandbox_id, status=Status.STARTING, ready_at=None)
+    testbed.firewall.fails_to_change = True
+    set_desired(testbed.context, sandbox_id, Desired.DELETED)
+    reconcile(testbed.context, sandbox_id)
+    assert testbed.engine.containers == {}
+    testbed.firewall.fails_to_change = False
+    change(testbed.context, Sandbox, sandbox_id, due_at=now())
+    reconcile(testbed.context, sandbox_id)
+    assert row(testbed.context, Sandbox, sandbox_id).status == Status.DELETED
+    assert testbed.rules.sandboxes == frozenset()
