@@ -179,3 +179,14 @@ def test_condenser_without_events_to_condense_is_refused(client: TestClient, use
     assert (small.status_code, "keep_first" in small.json()["detail"]) == (400, True)
     store(client, user, {"condenser_max_size": 20, "enable_default_condenser": False})
     store(client, user, {"language": "en"})
+
+
+@pytest.mark.parametrize(("tokens", "status"), [(16_383, 422), (16_384, 200)])
+def test_context_window_that_the_agent_server_refuses_is_refused(
+    client: TestClient, user: ApiUser, tokens: int, status: int
+) -> None:
+    """Each start would fail."""
+    llm = {"model": "openai/demo", "max_input_tokens": tokens}
+    for path, body in (("settings", {"agent_settings_diff": {"llm": llm}}), ("settings/profiles/small", {"llm": llm})):
+        response = client.post(f"/api/v1/{path}", json=body, headers=user.headers)
+        assert (response.is_success, "16384" in response.text) == (status == 200, status == 422), response.text
