@@ -2,8 +2,9 @@
 
 import re
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
@@ -34,6 +35,11 @@ def check_database_url(url: str) -> str:
     if url.startswith("sqlite:") and not SQLITE_FILE.fullmatch(url):
         raise ValueError("name a file, as in sqlite:////data/agent-workspace.db; or leave it empty for SQLite")
     return url
+
+
+def sqlite_url(file: Path) -> str:
+    """SQLAlchemy's URL of a file, in whose path `?` and `%` would have a meaning."""
+    return f"sqlite:///{quote(str(file))}"
 
 
 def check_broker_url(url: str) -> str:

@@ -12,7 +12,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.addresses import NEVER, ModelServers, Networks, in_url, split_list
 from shared.env_file import FileSettings
-from shared.service_urls import BrokerUrl, ClientPort, DatabaseUrl, GitHosts, Host, Origins, PublicUrl, Url
+from shared.service_urls import BrokerUrl, ClientPort, DatabaseUrl, GitHosts, Host, Origins, PublicUrl, Url, sqlite_url
 
 FLOWER_USER = "flower"
 SANDBOX_NETWORK = IPv4Network("10.213.0.0/20")
@@ -194,7 +194,7 @@ class Settings(FileSettings):
     @cached_property
     def database(self) -> str:
         """The SQLAlchemy URL in force, with psycopg 3 as PostgreSQL's driver."""
-        url = self.database_url or f"sqlite:///{self.var_dir.absolute() / 'agent-workspace.db'}"
+        url = self.database_url or sqlite_url(self.var_dir.absolute() / "agent-workspace.db")
         for short in ("postgres://", "postgresql://"):
             url = url.replace(short, "postgresql+psycopg://", 1) if url.startswith(short) else url
         return url

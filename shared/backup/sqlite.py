@@ -13,6 +13,7 @@ from shared.backup.manifest import sync_folder
 from shared.db import unfinished_restore
 from shared.db.file_owner import acting_as_owner
 from shared.errors import Invalid
+from shared.service_urls import sqlite_url
 
 FILE = "store.sqlite"
 # Errors of a database whose first page or schema can't be read. An extended code has more bits.
@@ -40,7 +41,7 @@ def load(path: Path, database_url: str, digest: str) -> None:
     draft = target.with_name(f"{target.name}.restoring")
     draft.unlink(missing_ok=True)
     _copy_private(path, draft)
-    unfinished_restore.mark(f"sqlite:///{draft}", digest)
+    unfinished_restore.mark(sqlite_url(draft), digest)
     if not target.exists():  # an operator has moved the database away without its log
         former_files.keep(target, former_files.LOGS)
     for suffix in former_files.LOGS:  # those of the empty database that is replaced

@@ -1,14 +1,17 @@
 """The configuration: sources and derived values."""
 
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings
+from sqlalchemy import text
 
 from shared.cli.exits import error_text
+from shared.db.database import Database
 from shared.settings import Settings
 from worker.settings import WorkerSettings
 
@@ -90,6 +93,17 @@ def test_defaults_are_in_the_var_directory(tmp_path: Path) -> None:
     default = settings()
     assert default.database == f"sqlite:///{tmp_path}/var/agent-workspace.db"
     assert default.broker == f"redis+socket://{tmp_path}/var/run/broker.sock"
+
+
+@pytest.mark.parametrize("name", ["what?", "a%41", "50%", "a b#c@d:e", "é"])
+def test_database_is_in_a_var_directory_of_any_name(tmp_path: Path, name: str) -> None:
+    """In a URL, `?` would end its path, and `%41` would be another name."""
+    var = tmp_path / name
+    var.mkdir()
+    with closing(Database(settings(var_dir=var).database)) as database, database.transaction() as session:
+        session.execute(text("CREATE TABLE found (id INTEGER)"))
+    assert [path.name for path in tmp_path.rglob("*.db")] == ["agent-workspace.db"]
+    assert (var / "agent-workspace.db").exists()
 
 
 def test_external_broker_is_used_unchanged() -> None:
