@@ -93,12 +93,12 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*superuser privileges")
     try:
         context = make_context(shared, settings, app)
-    except (Conflict, Invalid, Unavailable) as error:  # a restore is not finished, no secret key, or no database
+        liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
+    except (Conflict, Invalid, Unavailable) as error:  # an unfinished restore, no secret key, no database, or no file
         raise SystemExit(f"worker: {error}") from None
     if os.geteuid() == 0:  # otherwise the engine filter raises them
         kernel_limits.raise_low()
     register_tasks(app, context)
-    liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
     try:
         check_runtimes(context)
         await_right_clock(context)

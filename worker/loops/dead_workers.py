@@ -13,6 +13,7 @@ from typing import IO, Any
 import structlog
 
 from shared.clock import now
+from shared.errors import Unavailable
 from shared.ids import new_id
 from shared.leasing import renewals
 from shared.leasing.renewals import FreedLeases
@@ -25,14 +26,21 @@ SUFFIX = ".worker"
 
 
 def lock_liveness_file(directory: Path, owner: str) -> IO[str]:
-    """Create and lock a file that names the owner of leases. The lock ends with the process or when it is closed."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=directory, prefix=".")
-    file = os.fdopen(handle, "w")
-    file.write(owner)
-    file.flush()
-    fcntl.flock(file, fcntl.LOCK_EX)
-    Path(draft).rename(directory / f"{new_id()}{SUFFIX}")  # locked before another worker can open it
+    """Create and lock a file that names the owner of leases. The lock ends with the process or when it is closed.
+
+    Raises:
+        Unavailable: the file can't be created.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=directory, prefix=".")
+        file = os.fdopen(handle, "w")
+        file.write(owner)
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        Path(draft).rename(directory / f"{new_id()}{SUFFIX}")  # locked before another worker can open it
+    except OSError as error:
+        raise Unavailable(f"no file can be created in {directory}: {error.strerror}") from None
     return file
 
 

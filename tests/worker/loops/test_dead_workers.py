@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shared.clock import after
+from shared.errors import Unavailable
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Desired, Status
 from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task
@@ -107,6 +108,13 @@ def test_start_that_may_overlap_with_a_stop_waits(
     lock_liveness_file(directory, OWNER).close()
     free_leases(context, directory)
     assert is_free(context, sandbox_id) == (not ready or desired != Desired.RUNNING)
+
+
+@pytest.mark.parametrize("folder", ["file", "file/workers"])
+def test_worker_without_a_file_of_its_own_says_why(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match=rf"no file can be created in {tmp_path}/{folder}: (File exists|Not a dir)"):
+        lock_liveness_file(tmp_path / folder, OWNER)
 
 
 def test_leases_are_kept_without_a_directory_of_workers(context: WorkerContext, user: ApiUser, directory: Path) -> None:
