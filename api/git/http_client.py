@@ -14,7 +14,7 @@ from api.errors.upstream import UpstreamNotFound, UpstreamRateLimited, UpstreamT
 from api.git.guarded_transport import GuardedTransport
 from api.json_text import in_thread_if_large, load
 from shared.agent_server.limits import FREE_CHUNKS, MIN_CHUNK_BYTES
-from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options, drop_location_async
+from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options, drop_location
 from shared.errors import Forbidden, Invalid
 from shared.json_documents import storable
 
@@ -26,6 +26,9 @@ MAX_OF_CALLER = 8
 MAX_BYTES = 8 * 1024 * 1024
 # As much of an error is searched for words.
 MAX_ERROR_BYTES = 1000
+# A provider redirects requests for a renamed or moved repository. Only GET requests follow, and only on the same host.
+MAX_REDIRECTS = 3
+REDIRECTS = (301, 302, 307, 308)
 RETRY_SECONDS = 60
 MAX_RETRY_SECONDS = 3600
 SECONDS_TEXT = re.compile("[0-9]{1,9}")
@@ -44,6 +47,8 @@ class Reply:
     has_next: bool = False
     # The beginning of an error; empty for a success.
     error: bytes = field(default=b"", repr=False)
+    # The same host's URL that a redirect leads to.
+    target: httpx.URL | None = field(default=None, repr=False)
 
     @property
     def is_forbidden(self) -> bool:
@@ -108,7 +113,7 @@ class GitClient:
         client = httpx.AsyncClient(
             transport=GuardedTransport(self.listed),
             timeout=httpx.Timeout(SECONDS, connect=CONNECT_SECONDS),
-            **client_options(drop_location_async),
+            **client_options(_move_location),
         )
         client.headers.update({"User-Agent": "agent-workspace", "Accept": "application/json"})
         return client
@@ -127,24 +132,49 @@ class GitClient:
         """
         try:
             async with asyncio.timeout(SECONDS), self._slots.of_caller():
-                return await self._exchange(provider, method, url, request)
+                reply = await self._exchange(provider, method, url, request)
+                redirects_left = MAX_REDIRECTS if method == "GET" else 0
+                while reply.target is not None and redirects_left:
+                    redirects_left -= 1
+                    # The target has its own parameters.
+                    reply = await self._exchange(provider, method, reply.target, {"headers": request.get("headers")})
+                return reply
         except (TimeoutError, httpx.TimeoutException):
             raise UpstreamTimeout(f"{provider} did not respond in time") from None
         except HTTP_ERRORS:
             # The errors' texts may quote a header, and the token is in one.
             raise UpstreamUnreachable(f"{provider} can't be reached at its stored host") from None
 
-    async def _exchange(self, provider: str, method: str, url: str, request: dict[str, Any]) -> Reply:
+    async def _exchange(self, provider: str, method: str, url: str | httpx.URL, request: dict[str, Any]) -> Reply:
         async with self._client.stream(method, url, **request) as response:
             content = await _read(provider, response)
             succeeds, has_next = _is_success(response.status_code), "next" in response.links
             document = await _parse(provider, content) if succeeds else None
             error = b"" if succeeds else content[:MAX_ERROR_BYTES]
-            return Reply(provider, response.status_code, response.headers, document, has_next, error)
+            target = _find_target(response)
+            return Reply(provider, response.status_code, response.headers, document, has_next, error, target)
 
     async def close(self) -> None:
         if "_client" in self.__dict__:
             await self._client.aclose()
+
+
+async def _move_location(response: httpx.Response) -> None:
+    """Move the address of a redirect to where httpx does not read it."""
+    if (location := response.headers.get("Location")) is not None:
+        response.extensions["location"] = location
+    drop_location(response)
+
+
+def _find_target(response: httpx.Response) -> httpx.URL | None:
+    """The URL that a redirect leads to; None: there is none, or it is another host's, which must not get the token."""
+    location = response.extensions.get("location")
+    if response.status_code not in REDIRECTS or location is None:
+        return None
+    here = response.request.url
+    there = here.join(location)
+    is_same = (there.scheme, there.netloc, there.userinfo) == (here.scheme, here.netloc, b"")
+    return there if is_same else None
 
 
 def _is_success(status: int) -> bool:
