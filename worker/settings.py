@@ -1,5 +1,6 @@
 """Configuration that only workers read."""
 
+import re
 import socket
 from functools import cached_property
 from ipaddress import IPv4Address
@@ -15,6 +16,8 @@ from shared.settings import renamed
 
 # Values of AW_SANDBOX_DNS beside a list of addresses.
 AUTO, NO_RESOLVERS = "auto", "none"
+# The addresses that Docker's client accepts: a port is required, except for sockets.
+ENGINE = re.compile(r"(?:unix|ssh)://.+|(?:(?:tcp|https?)://)?(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+):[0-9]{1,5}(?:/.*)?")
 
 
 class WorkerSettings(FileSettings):
@@ -132,6 +135,13 @@ class WorkerSettings(FileSettings):
     @classmethod
     def _or_address(cls, host: str, fields: ValidationInfo) -> str:
         return host or fields.data.get("node_address", "")
+
+    @field_validator("docker_host")
+    @classmethod
+    def _is_address(cls, address: str) -> str:
+        if not ENGINE.fullmatch(address):
+            raise ValueError("use unix:///PATH, as unix:///var/run/docker.sock, or tcp://HOST:PORT")
+        return address
 
     @field_validator("sandbox_dns")
     @classmethod

@@ -50,6 +50,29 @@ def test_node_without_a_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         WorkerSettings()
 
 
+@pytest.mark.parametrize(
+    "address", ["foo", "/var/run/docker.sock", "unix://", "tcp://engine.example", "fd://", "foo:bar", "tcp://:2376"]
+)
+def test_engine_that_docker_s_client_can_not_address_is_refused(address: str) -> None:
+    """The worker would run, and fail in each call to the engine."""
+    with pytest.raises(ValidationError, match=r"unix:///PATH.*tcp://HOST:PORT"):
+        WorkerSettings(docker_host=address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "unix:///run/docker.sock",
+        "tcp://engine.example:2376",
+        "http://[fd00::1]:2375",
+        "ssh://me@engine",
+        "10.0.0.5:2375",
+    ],
+)
+def test_engine_that_docker_s_client_can_address_is_accepted(address: str) -> None:
+    assert WorkerSettings(docker_host=address).docker_host == address
+
+
 @pytest.mark.parametrize("setting", ["dns.example", "9.9.9.9, dns.example", "2620:fe::fe", "AUTO"])
 def test_name_servers_that_are_no_ipv4_addresses_are_refused(setting: str) -> None:
     """The worker would run, and fail in each comparison of store and engine, and in each check of a sandbox."""
