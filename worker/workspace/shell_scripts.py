@@ -200,13 +200,17 @@ esac
 printf 'username=%s\\npassword=%s\\n' "$user" "$token"
 """
 
+# Tools such as pre-commit keep the hook that they find, as `pre-commit.legacy`, and run it before their own check. If
+# that hook were this one, it and the tool's would run each other.
 HOOKS = """\
 cd -- "$folder" || exit
 [ -f .openhands/pre-commit.sh ] || exit 0
 hooks=$(git rev-parse --git-path hooks) && mkdir -p -- "$hooks" || exit
-if [ -e "$hooks/pre-commit" ] && ! grep -q 'Agent Workspace' "$hooks/pre-commit"; then
+ours() { grep -qs 'Agent Workspace' "$1"; }
+if [ -e "$hooks/pre-commit" ] && ! ours "$hooks/pre-commit"; then
     mv -- "$hooks/pre-commit" "$hooks/pre-commit.local" || exit
 fi
+if ours "$hooks/pre-commit.legacy"; then rm -f -- "$hooks/pre-commit.legacy"; fi
 printf '%s' "$hook" >"$hooks/pre-commit.new" && chmod 755 "$hooks/pre-commit.new" || exit
 mv -- "$hooks/pre-commit.new" "$hooks/pre-commit"
 """
@@ -216,5 +220,6 @@ PRE_COMMIT = """\
 # Installed by Agent Workspace: the project's own check, then the former hook.
 if [ -f .openhands/pre-commit.sh ]; then bash .openhands/pre-commit.sh || exit; fi
 before=${0%/*}/pre-commit.local
-if [ -x "$before" ]; then exec "$before" "$@"; fi
+# A tool that was installed again runs this hook, and then its own check.
+if [ -x "$before" ] && ! cmp -s "$before" "${0%/*}/pre-commit"; then exec "$before" "$@"; fi
 """

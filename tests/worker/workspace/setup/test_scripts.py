@@ -157,6 +157,40 @@ def test_defect_35_existing_hook_runs_after_the_check_even_if_installed_twice(
     assert (checkout / "order.txt").read_text() == "project\nformer\n"
 
 
+# A hook that runs the one in whose place it was installed, and refuses to be run by that: as pre-commit's.
+TOOL = """\
+#!/bin/sh
+[ -z "$RUNS_FORMER" ] || { echo "installed in migration mode" >&2; exit 1; }
+if [ -x "${0%/*}/pre-commit.legacy" ]; then RUNS_FORMER=1 "${0%/*}/pre-commit.legacy" || exit; fi
+echo tool >> order.txt
+"""
+
+
+def install_tool(checkout: Path) -> None:
+    """Install the hook of the tool as `pre-commit install` does."""
+    hook = checkout / ".git" / "hooks" / "pre-commit"
+    if hook.exists() and hook.read_text() != TOOL:
+        hook.rename(hook.with_name("pre-commit.legacy"))
+    hook.write_text(TOOL)
+    hook.chmod(0o755)
+
+
+@pytest.mark.parametrize("starts", ["start tool", "start tool start", "tool start tool", "tool start tool start"])
+def test_hook_and_the_hook_of_a_tool_that_is_installed_again_run_each_other_once(
+    shell: LocalShell, checkout: Path, starts: str
+) -> None:
+    """A setup script, or an agent, may run `pre-commit install` between two starts in the same clone."""
+    (checkout / ".openhands" / "pre-commit.sh").write_text("echo project >> order.txt\n")
+    for step in starts.split():
+        if step == "tool":
+            install_tool(checkout)
+        else:
+            install_git_hooks(shell, str(checkout))
+    committed = commit(shell, checkout)
+    assert committed.returncode == 0, committed.stderr
+    assert (checkout / "order.txt").read_text() == "project\ntool\n"
+
+
 def test_project_without_a_check_gets_no_hook(shell: LocalShell, checkout: Path) -> None:
     install_git_hooks(shell, str(checkout))
     assert not (checkout / ".git" / "hooks" / "pre-commit").exists()
