@@ -20,7 +20,7 @@ from worker.engine.protocol import ContainerStatus, Engine, EngineError, EngineR
 from worker.network import addresses
 from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError
-from worker.network.located import SandboxAddress, SandboxAddresses, by_sandbox, locate
+from worker.network.located import SandboxAddress, SandboxAddresses, by_sandbox, is_taken, locate
 from worker.network.protocol import Isolation
 from worker.network.proxy import PROXY_LABEL, EgressProxy
 from worker.network.routes import find_conflict, find_route_problem, is_reachable
@@ -162,9 +162,11 @@ class NetworkIsolation(Isolation):
 
     def revoke(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Remove the elements of one address: those that are known, and those that another worker may have written."""
-        known = self._located.get(sandbox.id)
-        # A container that has exited has no address any more, and another one may have got it.
-        address = observed.networks.get(self._context.network.name) or (known.address if known else "")
+        known, context = self._located.get(sandbox.id), self._context
+        address = observed.networks.get(context.network.name) or (known.address if known else "")
+        # A container that has exited has no address any more, and another worker's may have got it.
+        if address not in observed.networks.values() and is_taken(context.engine, context.network, address, sandbox.id):
+            address = ""
         allowed = self._access_of(sandbox, SandboxAddress(address, uses_proxy=True)).allowed if address else Allowed()
         with self._lock:
             if address and not self._others_at(address, sandbox.id):

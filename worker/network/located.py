@@ -7,8 +7,15 @@ from typing import NamedTuple
 
 import structlog
 
-from worker.engine.docker_engine import SANDBOX_LABEL
-from worker.engine.protocol import ContainerStatus, ContainerSummary, Engine, EngineError, has_responded
+from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.engine.protocol import (
+    ContainerStatus,
+    ContainerSummary,
+    Engine,
+    EngineError,
+    NetworkRequest,
+    has_responded,
+)
 from worker.network.proxy import PROXY_LABEL
 
 log = structlog.get_logger()
@@ -66,6 +73,12 @@ def locate(
 
 def by_sandbox(listed: Iterable[ContainerSummary]) -> dict[str, ContainerSummary]:
     return {each.labels[SANDBOX_LABEL]: each for each in listed if SANDBOX_LABEL in each.labels}
+
+
+def is_taken(engine: Engine, network: NetworkRequest, address: str, sandbox_id: str) -> bool:
+    """Whether the container of another sandbox has the address, according to the engine's list; no address: False."""
+    listed = by_sandbox(engine.list_containers(network.labels[INSTALLATION_LABEL])) if address else {}
+    return any(other != sandbox_id and _read(network.name, each).address == address for other, each in listed.items())
 
 
 def _sharing(located: Mapping[str, SandboxAddress]) -> set[str]:

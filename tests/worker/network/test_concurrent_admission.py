@@ -63,10 +63,11 @@ def test_sandbox_admitted_during_a_resync_keeps_its_rules(
         reads.set()
         assert compared.wait(10)
 
-    monkeypatch.setattr(testbed.engine, "list_containers", list_before_the_start)
     before(monkeypatch, isolation._access, "read_one", first(wait_for_the_resync))
     before(monkeypatch, isolation._context.proxy, "compare", compared.set)
-    isolation.refresh()
+    with monkeypatch.context() as patched:
+        patched.setattr(testbed.engine, "list_containers", list_before_the_start)
+        isolation.refresh()
     admission.join(10)
     assert testbed.rules.sandboxes == {observed.address}
     isolation.revoke(sandbox, GONE)
@@ -251,3 +252,23 @@ def test_boot_is_deleted_although_the_firewall_fails(testbed: NetworkTestbed, us
     reconcile(testbed.context, sandbox_id)
     assert row(testbed.context, Sandbox, sandbox_id).status == Status.DELETED
     assert testbed.rules.sandboxes == frozenset()
+
+
+def test_end_of_a_container_keeps_the_rules_of_the_next_sandbox_at_the_address(
+    testbed: NetworkTestbed, user: ApiUser
+) -> None:
+    """Another worker may start a sandbox at the address before the worker that knows the former one sees its end."""
+    other = NetworkIsolation(testbed.isolation._context)
+    testbed.isolation.refresh()
+    former = running(testbed.context, user)
+    other.refresh()
+    address = testbed.address(former)
+    testbed.engine.stop(container_name(former), 0)
+    testbed.engine.containers[container_name(former)].address = ""
+    testbed.engine._addresses = itertools.count(1)
+    latter = running(replace(testbed.context, network=other), user)
+    change(testbed.context, Sandbox, former, due_at=now())
+    reconcile(testbed.context, former)
+    assert row(testbed.context, Sandbox, former).status == Status.ERROR
+    assert testbed.address(latter) == address
+    assert testbed.rules.sandboxes == {address}
