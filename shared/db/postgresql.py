@@ -32,6 +32,8 @@ USED_AT = "used_at"
 # A lost route is detected after 10 s with unsent data, and after 11 s without. On a Unix socket libpq ignores all of
 # these but the first.
 OPTIONS: dict[str, Any] = {
+    # Whatever the server, the database or the role has as its default.
+    "client_encoding": "utf8",
     "connect_timeout": 5,
     "keepalives": 1,
     "keepalives_idle": 5,
@@ -119,6 +121,8 @@ def _configure(connection: TimeoutConnection, timeouts: Timeouts) -> None:
         # The time zone of all times that are read: in another one, Python cannot represent the first and the last day
         # of the calendar.
         connection.execute("SET timezone = 'UTC'")
+        # The only style that the driver can read.
+        connection.execute("SET datestyle = 'ISO'")
     connection.autocommit = without_transactions
 
 

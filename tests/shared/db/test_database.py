@@ -190,13 +190,13 @@ def test_times_are_read_in_utc_to_the_microsecond(database: Database, user: ApiU
     assert stored.utcoffset() == timedelta(0)
 
 
-@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
-def test_earliest_and_latest_times_are_read_in_any_server_time_zone(postgres_stores: PostgresStores, zone: str) -> None:
+@pytest.mark.parametrize(
+    "default", ["timezone = 'America/New_York'", "timezone = 'Asia/Tokyo'", "datestyle = 'SQL, DMY'"]
+)
+def test_earliest_and_latest_times_are_read_with_any_default(postgres_stores: PostgresStores, default: str) -> None:
     times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)]
     with postgres_stores.fresh() as url:
-        with closing(Database(url)) as operator, operator.engine.begin() as connection:
-            name = connection.exec_driver_sql("SELECT current_database()").scalar()
-            connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET timezone = '{zone}'")
+        set_default(url, default)
         with closing(Database(url)) as database:
             for number, at in enumerate(times):
                 with database.transaction() as session:
@@ -204,6 +204,21 @@ def test_earliest_and_latest_times_are_read_in_any_server_time_zone(postgres_sto
             with database.reading() as session:
                 assert sorted(session.exec(select(User.created_at))) == times
             assert sorted(at for (at,) in database.fetch(select(User.created_at), {})) == times
+
+
+def test_any_text_is_stored_with_any_default(postgres_stores: PostgresStores) -> None:
+    with postgres_stores.fresh() as url:
+        set_default(url, "client_encoding = 'LATIN1'")
+        with closing(Database(url)) as database:
+            with database.transaction() as session:
+                session.add(User(name="🙂"))
+            assert list(database.fetch(select(User.name), {})) == [("🙂",)]
+
+
+def set_default(url: str, default: str) -> None:
+    with closing(Database(url)) as operator, operator.engine.begin() as connection:
+        name = connection.exec_driver_sql("SELECT current_database()").scalar()
+        connection.exec_driver_sql(f'ALTER DATABASE "{name}" SET {default}')
 
 
 def test_naive_time_is_rejected(database: Database, user: ApiUser) -> None:
