@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 
 from shared.db.file_owner import acting_as_owner
 from shared.db.postgresql import OPTIONS
-from shared.errors import Unavailable
+from shared.errors import Invalid, Unavailable
 from shared.reasons import more
 
 log = structlog.get_logger()
@@ -63,6 +63,7 @@ def migrate(database_url: str) -> None:
     is left as it is: the code was rolled back, and the newer version only added to the schema.
 
     Raises:
+        Invalid: the database is empty, and its encoding has not all characters.
         Unavailable: other transactions, such as a backup, have used the tables for too long. Nothing was changed.
     """
     with opened(database_url) as connection:
@@ -73,11 +74,20 @@ def migrate(database_url: str) -> None:
         if schema.is_newer:
             log.warning("schema_is_newer_than_this_version", revision=schema.found)
             return
-        if schema.found is not None:
+        if schema.found is None:
+            _require_unicode(connection)
+        else:
             _lock_tables(connection)
         command.upgrade(configuration(connection), "head")
         after = revision(connection)
     log.info("schema_migrated", before=schema.found, revision=after)
+
+
+def _require_unicode(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+        if encoding != "UTF8":
+            raise Invalid(f"the database has the encoding {encoding}: create it with ENCODING 'UTF8'")
 
 
 @contextmanager
@@ -181,10 +191,10 @@ def _engine(database_url: str) -> Engine:
     return engine
 
 
-def _connect_options(database_url: str) -> dict[str, int]:
+def _connect_options(database_url: str) -> dict[str, Any]:
     """Limit the time to connect, not to migrate: an address without a server causes an error within seconds."""
     is_postgresql = make_url(database_url).get_backend_name() == "postgresql"
-    return {"connect_timeout": OPTIONS["connect_timeout"]} if is_postgresql else {}
+    return {name: OPTIONS[name] for name in ("client_encoding", "connect_timeout")} if is_postgresql else {}
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

@@ -16,12 +16,13 @@ import shared.models  # noqa: F401 - fills the metadata
 from deploy.migrations.__main__ import next_number
 from shared.db.database import Database
 from shared.db.migrations import configuration, connected, migrate, opened, revision
-from shared.errors import Unavailable
+from shared.errors import Invalid, Unavailable
 from shared.models import Node, Sandbox
 from shared.states import Status
 from tests.factories import ApiUser, make_sandbox
 from tests.services.directories import REPOSITORY
 from tests.services.interpreters import Interpreters
+from tests.services.postgres import Postgres
 from tests.services.stores import unmigrated
 
 MIGRATE = "import sys; from shared.db.migrations import migrate; migrate(sys.argv[1])"
@@ -61,6 +62,19 @@ def test_checks_and_partial_indexes_exist(database_url: str) -> None:
             assert partial == {
                 index.name for index in table.indexes if index.dialect_options[dialect]["where"] is not None
             }
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_database_that_lacks_characters_is_refused(postgres_server: Postgres, encoding: str) -> None:
+    name = f"test_{encoding.lower()}"
+    options = f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0 STRATEGY FILE_COPY"
+    with postgres_server.connect() as connection:
+        connection.execute(f"CREATE DATABASE {name} {options}".encode())
+    with pytest.raises(Invalid, match="ENCODING 'UTF8'"):
+        migrate(postgres_server.url(name))
+    with connected(postgres_server.url(name)) as empty:
+        assert inspect(empty).get_table_names() == []
+    postgres_server.drop(name)
 
 
 def test_unknown_status_is_rejected(database: Database, user: ApiUser) -> None:
