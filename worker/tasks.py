@@ -50,6 +50,10 @@ WORK: dict[type[Job], Callable[[WorkerContext, str], None]] = {
 }
 
 
+class JobFailed(Exception):
+    """An error in a job, by its type. Celery logs errors and sends them to Flower, and their texts may quote values."""
+
+
 def register_tasks(app: Celery, context: WorkerContext) -> None:
     """Register a task for each kind of job with the application."""
     for job, work in WORK.items():
@@ -68,6 +72,9 @@ def _task(name: str, work: Callable[[WorkerContext, str], None], context: Worker
         correlation.request_id.set(message.get(REQUEST_ID) or task.request.id or "")
         metrics.observe_job(name, message.get(PUBLISHED_AT))
         with correlation.span(name, "consumer", message, row=row_id):
-            work(context, row_id)
+            try:
+                work(context, row_id)
+            except Exception as error:  # noqa: BLE001 - whatever it is, its text is not logged
+                raise JobFailed(type(error).__name__).with_traceback(error.__traceback__) from None
 
     return run

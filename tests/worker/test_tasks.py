@@ -56,6 +56,20 @@ def test_job_without_a_row_s_id_is_dropped(
     assert all_rows(context.database) == before
 
 
+def test_failed_job_is_logged_without_the_text_of_its_error(
+    context: WorkerContext, app: celery.Celery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_context: WorkerContext, row_id: str) -> None:
+        raise ValueError(f"{row_id} is a secret")
+
+    monkeypatch.setattr(tasks, "WORK", {StartSandbox: fail})
+    tasks.register_tasks(app, context)
+    result = app.tasks[StartSandbox.task].apply((ROW_ID,))
+    assert "ValueError" in caplog.text
+    assert "in fail" in str(result.traceback)
+    assert "is a secret" not in caplog.text.replace('raise ValueError(f"{row_id} is a secret")', "")
+
+
 def test_task_reconciles_its_sandbox(context: WorkerContext, user: ApiUser, app: celery.Celery) -> None:
     tasks.register_tasks(app, context)
     sandbox_id = start(context, user)
