@@ -17,7 +17,7 @@ from deploy.engine_filter.bodies import (
     network_body,
     volume_body,
 )
-from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.engine.docker_engine import DISPLACED, INSTALLATION_LABEL, SANDBOX_LABEL
 
 # Every path may begin with a version of the engine's interface.
 VERSION = re.compile(r"/v1\.[0-9]{1,3}(?=/)")
@@ -112,11 +112,12 @@ def _own_container(request: Request, found: "re.Match[str]", context: RuleContex
 
 
 def _rename(request: Request, found: "re.Match[str]", context: RuleContext) -> Request:
-    """Let a container get only the name of its own sandbox."""
+    """Let a container get only the name of its own sandbox, or one that shows that this name is taken."""
     inspected = _inspect(context, "containers", found["name"], "/json")
     labels = (inspected or {}).get("Config", {}).get("Labels") or {}
     _require_own(inspected, labels, context)
-    if SANDBOX_LABEL not in labels or request.query.get("name") != f"aw-{labels[SANDBOX_LABEL]}":
+    own_name = f"aw-{labels.get(SANDBOX_LABEL)}"
+    if SANDBOX_LABEL not in labels or request.query.get("name") not in (own_name, own_name + DISPLACED):
         raise RequestRefused("the name is not that of the container's sandbox")
     return replace(request, body=b"")
 

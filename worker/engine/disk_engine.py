@@ -11,7 +11,7 @@ from shared.observability import failpoints
 from worker.engine.disk_images import volume_options
 from worker.engine.disks import Disks, find_disks
 from worker.engine.docker_client import find_object, idempotent
-from worker.engine.docker_engine import INSTALLATION_LABEL, READ_SECONDS, SANDBOX_LABEL, DockerEngine
+from worker.engine.docker_engine import DISPLACED, INSTALLATION_LABEL, READ_SECONDS, SANDBOX_LABEL, DockerEngine
 from worker.engine.protocol import (
     ACT_SECONDS,
     ContainerRequest,
@@ -60,14 +60,33 @@ class DiskEngine(DockerEngine):
         """Inspect a sandbox's container and volume.
 
         Without a container, a disk alone counts as the volume, and the record of a volume whose disk is gone does not.
+
+        Raises:
+            EngineFailing: another sandbox's container has this name, and keeps it.
         """
-        found = super().observe(name)
+        found = self._observe_own(name)
         if found.state == ContainerState.ABSENT and found.has_volume and self._restore_name(name):
             found = super().observe(name)
         if found.state != ContainerState.ABSENT:
             return found
         is_on_disk = self._disks.exists(name)
         return replace(found, has_volume=is_on_disk or (found.has_volume and not self._needs_disk(name)))
+
+    def _observe_own(self, name: str) -> ContainerStatus:
+        """Inspect the container after another sandbox's container has lost this name, which something else gave it."""
+        found = super().observe(name)
+        if (own_name := _find_own_name(name, found)) == name:
+            return found
+        log.warning("container_displaced", container=own_name, found=name)
+        with self._clients.acquire(READ_SECONDS) as api:
+            for free_name in (own_name, own_name + DISPLACED):
+                with idempotent():
+                    api.rename(found.container_id, free_name)
+                    break
+        found = super().observe(name)
+        if _find_own_name(name, found) != name:
+            raise EngineFailing(f"the container {name} is {own_name}'s: rename it with docker rename")
+        return found
 
     def _restore_name(self, name: str) -> bool:
         """Undo the renaming of a container by something else: a second container would run on the same files.
@@ -166,3 +185,10 @@ class DiskEngine(DockerEngine):
         if self._found is None:
             self._found = find_disks(self._base_url, self._clients, self.data_root(), self._installation)
         return self._found
+
+
+def _find_own_name(name: str, found: ContainerStatus) -> str:
+    """The name that a container's labels give it; without a container or a label, the name itself."""
+    prefix, _, sandbox_id = name.partition("-")
+    labelled = sandbox_id if found.state == ContainerState.ABSENT else found.labels.get(SANDBOX_LABEL, sandbox_id)
+    return f"{prefix}-{labelled}"

@@ -45,6 +45,8 @@ SANDBOX_LABEL = "agent-workspace.sandbox"
 OWNER_LABEL = "agent-workspace.owner"
 # Labels that identify a container's sandbox. The owner label holds the owner at creation: warm sandboxes have none.
 IDENTIFYING_LABELS = (INSTALLATION_LABEL, SANDBOX_LABEL)
+# Added to the name of a container whose own name is taken, until that of its sandbox is observed.
+DISPLACED = "-displaced"
 # Folders whose contents show whether a sandbox was used: images contain them, and agent servers don't write them at
 # boot.
 FOLDERS = [f"{WORKSPACE}/{name}" for name in ("project", "conversations", "bash_events")]
@@ -255,7 +257,7 @@ class DockerEngine:
             )
 
     def _adopt_or_replace(self, api: APIClient, request: ContainerRequest) -> None:
-        found = self.observe(request.name)
+        found = DockerEngine.observe(self, request.name)
         if found.state == ContainerState.ABSENT:
             raise EngineUnavailable("the container is still being created for a request whose response was lost")
         if all(found.labels.get(key) == request.labels.get(key) for key in IDENTIFYING_LABELS):

@@ -12,6 +12,7 @@ from shared.sandboxes.queries import ResyncRow
 from shared.sql import clock_steps
 from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
+from worker.engine.docker_engine import SANDBOX_LABEL
 from worker.engine.protocol import ContainerState, ContainerSummary
 from worker.loops.attempts import attempt_each, forget_others
 from worker.loops.quarantine import pause_running, quarantine_unknown
@@ -44,15 +45,16 @@ def resync(context: WorkerContext) -> None:
     with context.database.reading() as session:
         rows = sandbox_queries.on_node(session, context.settings.node)
     endpoint = context.network.endpoint
+    named = {name: item for name, item in listed.items() if _own_name(item) == name}
     for row in rows:
         name = container_name(row.id)
         if row.due_at is not None or leases.is_leased(row.lease_until):
             continue
         if row.desired == Desired.DELETED or row.generation != row.observed_generation:
             check(context, row.id)
-        elif _runs(row) and name in listed and is_outdated(listed[name], endpoint):
+        elif _runs(row) and name in named and is_outdated(named[name], endpoint):
             replace_container(context, row.id)
-        elif _differs(row, listed.get(name), has_volume=name in volumes | unlabelled):
+        elif _differs(row, named.get(name), has_volume=name in volumes | unlabelled):
             recheck(context, row.id)
     _correct_deadlines(context, rows)
     forget_others(context, {*listed, *volumes, *unlabelled})
@@ -60,7 +62,9 @@ def resync(context: WorkerContext) -> None:
     owned = {container_name(row.id) for row in rows}
     # In each resync, because a worker that stalled during an action may create such a container later.
     moved = set(map(container_name, reap_stale(context, {*listed, *volumes, *unlabelled} - owned)))
-    unowned = {name for name in {*listed, *volumes} - owned - moved if _is_own_name(name)}
+    # Their rows' checks give them their names back.
+    renamed = {name for name, item in listed.items() if name not in named and _own_name(item) in owned}
+    unowned = {name for name in {*listed, *volumes} - owned - moved - renamed if _is_own_name(name)}
     _handle_unowned(context, {name: listed.get(name) for name in unowned})
     _reap(context, {name for name in unlabelled - owned - moved if _is_own_name(name)})
 
@@ -93,6 +97,12 @@ def _correct_deadlines(context: WorkerContext, rows: Iterable[ResyncRow]) -> Non
             log.info("idle_time_restarted", sandbox=row.id)
             with context.database.transaction() as session:
                 deadlines.count_from_now(session, row.id)
+
+
+def _own_name(item: ContainerSummary) -> str:
+    """The name of a container's sandbox, which something else may have given to another container."""
+    sandbox_id = item.labels.get(SANDBOX_LABEL)
+    return item.name if sandbox_id is None else container_name(sandbox_id)
 
 
 def _is_own_name(name: str) -> bool:

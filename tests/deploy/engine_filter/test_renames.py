@@ -1,10 +1,10 @@
-"""A worker may rename a container back to the name of the container's own sandbox, and to no other name."""
+"""A worker may rename a container back to the name of the container's own sandbox, and to no other sandbox's."""
 
 import pytest
 
 from deploy.engine_filter.bodies import Policy, RequestRefused
 from deploy.engine_filter.requests import Request, RuleContext, admit, parse
-from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.engine.docker_engine import DISPLACED, INSTALLATION_LABEL, SANDBOX_LABEL
 
 CONTAINER = "0123456789abcdef" * 4
 LABELS = {INSTALLATION_LABEL: "own", SANDBOX_LABEL: "s1"}
@@ -16,8 +16,9 @@ def rename(labels: dict[str, str] | None, name: str, container: str = CONTAINER)
     return admit(parse("POST", f"/v1.43/containers/{container}/rename?name={name}", b"", ""), context)
 
 
-def test_container_gets_the_name_of_its_sandbox() -> None:
-    assert rename(LABELS, "aw-s1").target == f"/v1.43/containers/{CONTAINER}/rename?name=aw-s1"
+@pytest.mark.parametrize("name", ["aw-s1", f"aw-s1{DISPLACED}"])
+def test_container_gets_the_name_of_its_sandbox(name: str) -> None:
+    assert rename(LABELS, name).target == f"/v1.43/containers/{CONTAINER}/rename?name={name}"
 
 
 @pytest.mark.parametrize(

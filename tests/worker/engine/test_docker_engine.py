@@ -19,7 +19,7 @@ from tests.waiting import eventually
 from worker.engine import own_events
 from worker.engine.confinement import SECCOMP
 from worker.engine.disk_engine import DiskEngine
-from worker.engine.docker_engine import EVENTS, INSTALLATION_LABEL, DockerEngine
+from worker.engine.docker_engine import EVENTS, INSTALLATION_LABEL, SANDBOX_LABEL, DockerEngine
 from worker.engine.protocol import ContainerRequest, ContainerState, EngineUnavailable
 from worker.sandboxes.container_spec import CONFIG_PATH
 
@@ -98,6 +98,22 @@ def test_renamed_container_gets_its_name_back(docker: DiskEngine, request_: Cont
     assert (found.state, found.has_volume) == (ContainerState.ABSENT, False)
 
 
+def test_swapped_names_lead_to_no_other_sandbox_s_container(docker: DiskEngine, request_: ContainerRequest) -> None:
+    names = started(docker, request_), started(docker, another_sandbox_s(request_))
+    ids = [docker.observe(name).container_id for name in names]
+    with docker._clients.acquire(5) as api:
+        for container, name in zip((ids[0], ids[1], ids[0]), ("swapped", *names), strict=True):
+            api.rename(container, name)
+    assert [docker.observe(name).container_id for name in names] == ids
+    docker.remove(names[0])
+    assert [docker.observe(name).state for name in names] == [ContainerState.ABSENT, ContainerState.RUNNING]
+
+
+def another_sandbox_s(request: ContainerRequest) -> ContainerRequest:
+    sandbox_id = new_id()
+    return replace(request, name=f"aw-{sandbox_id}", labels=request.labels | {SANDBOX_LABEL: sandbox_id})
+
+
 def test_log_of_an_exited_container_is_read(docker: DiskEngine, request_: ContainerRequest) -> None:
     ends = ContainerRequest(**{**vars(request_), "env": {"TINY_EXIT_CODE": "3"}})
     name = started(docker, ends)
@@ -117,7 +133,7 @@ def test_follow_reports_outside_changes(
     changes = docker.follow(installation)
     follower = threading.Thread(target=lambda: reported.extend(changes))
     follower.start()
-    first, second, last = (replace(request_, name=f"aw-{new_id()}") for _ in range(3))
+    first, second, last = (another_sandbox_s(request_) for _ in range(3))
     with docker_engine(installation) as another:
         started(another, first)
         docker.unpause(first.name)  # has no effect, so no event is expected

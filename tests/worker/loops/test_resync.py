@@ -1,6 +1,7 @@
 """Resync of store and engine: rows that differ are checked, containers of deleted sandboxes are removed."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import product
@@ -110,6 +111,19 @@ def test_unobserved_desired_state_is_checked(context: WorkerContext, user: ApiUs
     sandbox = quiet_row(context, user, Status.RUNNING, generation=2)
     put(engine, sandbox)
     assert checked(context) == {sandbox.id}
+
+
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.DELETED])
+def test_container_with_the_name_of_another_sandbox_is_kept(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, status: Status
+) -> None:
+    sandbox, other = quiet_row(context, user, Status.RUNNING), quiet_row(context, user, status)
+    container = engine.containers.pop(put(engine, sandbox))
+    container.request = replace(container.request, name=container_name(other.id))
+    engine.containers[container.request.name] = container
+    assert checked(context) == {sandbox.id, other.id} - ({other.id} if status == Status.DELETED else set())
+    assert list(engine.containers.values()) == [container]
+    assert container.state == ContainerState.RUNNING
 
 
 @pytest.mark.parametrize("held", [True, False])
