@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from tests.factories import SECRET_KEY
-from tests.services import http, processes
+from tests.services import http
 from tests.services.directories import short_directory
+from tests.services.forks import Fork
 from tests.services.ports import Port
 from tests.waiting import eventually
 
@@ -19,7 +20,7 @@ IDLE = 200
 
 
 @contextmanager
-def running(module: str, database_url: str, port: int, limits: str) -> Iterator[int]:
+def running(module: str, database_url: str, port: int, limits: tuple[int, int]) -> Iterator[int]:
     """A process that starts with these limits of open files, soft and hard; yield its id."""
     with short_directory("files") as directory:
         environment = {
@@ -30,12 +31,11 @@ def running(module: str, database_url: str, port: int, limits: str) -> Iterator[
             "AW_CLIENT_PORT": "0",
             "AW_HEAD_SECONDS": "600",
         }
-        launcher = ["prlimit", f"--nofile={limits}"]
-        process = processes.start_module([module], environment, directory / "process.log", launcher=launcher)
+        process = Fork([module], environment, directory / "process.log", files=limits)
         try:
             yield process.pid
         finally:
-            processes.stop(process)
+            process.stop()
 
 
 def is_alive(port: int) -> bool:
@@ -53,8 +53,8 @@ def is_open(connection: socket.socket) -> bool:
         return True
 
 
-@pytest.mark.parametrize(("limits", "is_enough"), [("128:4096", True), ("192:192", False)])
-def test_idle_connections_do_not_block_new_clients(database_url: str, limits: str, is_enough: bool) -> None:
+@pytest.mark.parametrize(("limits", "is_enough"), [((128, 4096), True), ((192, 192), False)])
+def test_idle_connections_do_not_block_new_clients(database_url: str, limits: tuple[int, int], is_enough: bool) -> None:
     with Port() as port, running("api", database_url, port, limits), ExitStack() as stack:
         eventually(lambda: is_alive(port), deadline_seconds=60)
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30)) for _ in range(IDLE)]
@@ -63,6 +63,6 @@ def test_idle_connections_do_not_block_new_clients(database_url: str, limits: st
 
 
 def test_worker_raises_its_descriptor_limit(tmp_path: Path) -> None:
-    with Port() as port, running("worker", f"sqlite:///{tmp_path / 'empty.db'}", port, "128:4096") as worker:
+    with Port() as port, running("worker", f"sqlite:///{tmp_path / 'empty.db'}", port, (128, 4096)) as worker:
         # The worker waits for the tables of its database.
         assert eventually(lambda: resource.prlimit(worker, resource.RLIMIT_NOFILE) == (4096, 4096), deadline_seconds=60)

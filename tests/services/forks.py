@@ -7,6 +7,7 @@ command that forks must be a package's `__main__`; otherwise its children import
 import ctypes
 import multiprocessing
 import os
+import resource
 import runpy
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 
 IMPORTED_BEFOREHAND = ["tests.services.imported_beforehand", "pytest"]
 PR_SET_PDEATHSIG = 1
+CLONE_NEWNET = 0x40000000
 # A child's exit status can be read only once, so one thread at a time polls a child, or starts one, which polls all.
 _ALONE = threading.Lock()
 
@@ -25,11 +27,25 @@ _ALONE = threading.Lock()
 class Fork:
     """A running child, with the part of `subprocess.Popen`'s interface that tests use."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        """Run a module with arguments, as `python -m` does, with additional variables; append its output to the log."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        namespace: Path | None = None,
+        files: tuple[int, int] | None = None,
+    ) -> None:
+        """Run a module with arguments, as `python -m` does, with additional variables; append its output to the log.
+
+        Args:
+            namespace: the network namespace in which it runs.
+            files: its limits of open files, soft and hard.
+        """
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(IMPORTED_BEFOREHAND)
-        self._process = context.Process(target=_run, args=(list(command), dict(environment), str(log)), daemon=True)
+        arguments = (list(command), dict(environment), str(log), namespace, files)
+        self._process = context.Process(target=_run, args=arguments, daemon=True)
         with _ALONE:
             self._process.start()
 
@@ -64,8 +80,19 @@ class Fork:
             raise subprocess.TimeoutExpired(self._process.name, timeout or 0)
         return code
 
+    def stop(self, *, deadline_seconds: float = 20) -> None:
+        """Ask the child to end and wait for that; kill it if it does not end in time."""
+        self.send_signal(signal.SIGTERM)
+        try:
+            self.wait(deadline_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self.wait()
 
-def _run(command: list[str], environment: dict[str, str], log: str) -> None:
+
+def _run(
+    command: list[str], environment: dict[str, str], log: str, namespace: Path | None, files: tuple[int, int] | None
+) -> None:
     os.setsid()
     # If the child held this descriptor open, the fork server, and so the child, would outlive the tests' process.
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
@@ -73,9 +100,20 @@ def _run(command: list[str], environment: dict[str, str], log: str) -> None:
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    if namespace:
+        _enter(namespace)
+    if files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
     os.chdir("/")
     for name in [name for name in os.environ if name.startswith("AW_")]:
         del os.environ[name]
     os.environ.update(environment)
     sys.argv = command
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+
+
+def _enter(namespace: Path) -> None:
+    opened = os.open(namespace, os.O_RDONLY)
+    if ctypes.CDLL(None, use_errno=True).setns(opened, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "the namespace can't be entered", str(namespace))
+    os.close(opened)

@@ -16,10 +16,9 @@ from shared.models import Node, Sandbox
 from shared.nodes import registry
 from shared.states import NodeStatus
 from tests.services.deployment import Deployment
-from tests.services.directories import REPOSITORY
+from tests.services.forks import Fork
 from tests.services.namespaces import Namespace, running_namespace
 from tests.services.private_engine import PrivateEngine, running_engine_in
-from tests.services.processes import start_module
 from tests.services.slots import Slot, is_unused, taken_slot
 from tests.waiting import eventually
 
@@ -65,13 +64,11 @@ class SecondMachine:
             "AW_SANDBOX_DNS": "none",
             "AW_SANDBOX_DISK_BYTES": str(DISK_BYTES),
             "AW_MODEL_SERVERS": model_server,
-            "PYTHONPATH": str(REPOSITORY),  # `deploy` is not installed
         }
         environment = {name: value for name, value in (service.environment | settings).items() if value}
         logs = Path(environment["AW_VAR_DIR"])
         for name, module in (("door-second", "deploy.door"), ("worker-second", "worker")):
-            process = start_module([module], environment, logs / f"{name}.log", launcher=self.namespace.command)
-            service.adopt(name, process)
+            service.adopt(name, Fork([module], environment, logs / f"{name}.log", namespace=self.namespace.path))
         eventually(lambda: is_open(service), deadline_seconds=120)
         with service.database.transaction() as session:
             for node in service.engines:

@@ -14,7 +14,8 @@ from shared.sandboxes import egress
 from tests.isolation.network import outside
 from tests.isolation.network.stepped_program import SteppedProgram, running_program
 from tests.services import own_users, processes
-from tests.services.directories import REPOSITORY, short_directory
+from tests.services.directories import short_directory
+from tests.services.forks import Fork
 from tests.services.namespaces import Namespace, running_namespace
 from tests.waiting import eventually
 from worker.network import proxy
@@ -158,7 +159,7 @@ def open_proxy_testbed() -> Iterator[ProxyTestbed]:
         node, around, named, other = (stack.enter_context(running_namespace()) for _ in range(4))
         connect_machines(node, around, named, other)
         requested = directory / "asked"
-        command = [*around.command, sys.executable, outside.__file__, str(requested), json.dumps(NAMES)]
+        command = [*around.command, sys.executable, "-IS", outside.__file__, str(requested), json.dumps(NAMES)]
         stack.callback(processes.stop, _started(command, directory / "outside.log", "listening"))
         firewall = LocalFirewall(BRIDGE, node.command)
         proxy = EgressProxy(directory / "run" / "egress" / NODE, NODE, PORT, firewall)
@@ -210,24 +211,21 @@ def connect_machines(node: Namespace, around: Namespace, named: Namespace, other
 
 
 @contextmanager
-def running_door(
-    node: Namespace, directory: Path, key: str, launcher: Sequence[str] = ()
-) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run the node's door with this secret key for the length of the block."""
+def running_door(node: Namespace, directory: Path, key: str, files: tuple[int, int] | None = None) -> Iterator[Fork]:
+    """Run the node's door with this secret key, and with limits of open files, for the length of the block."""
     variables = {
         "AW_VAR_DIR": directory,
         "AW_SANDBOX_ADDRESSES": NETWORK,
         "AW_SECRET_KEYS": key,
         "AW_DOOR_PORT": SERVICE,
     }
-    settings = [f"{name}={value}" for name, value in variables.items()]
-    run = [*node.command, *launcher, "env", f"PYTHONPATH={REPOSITORY}", *settings, sys.executable, "-m", "deploy.door"]
-    door = processes.start(run, directory / "door.log")
+    environment = {name: str(value) for name, value in variables.items()}
+    door = Fork(["deploy.door"], environment, directory / "door.log", namespace=node.path, files=files)
     try:
         eventually(lambda: node.probe([("tcp", NODE, SERVICE)]) == [True], deadline_seconds=60)
         yield door
     finally:
-        processes.stop(door)
+        door.stop()
 
 
 def link_place(node: Namespace, device: str, place: Namespace, address: str) -> None:

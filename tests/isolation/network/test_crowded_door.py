@@ -12,6 +12,7 @@ from deploy.service.programs import PATH
 from shared.crypto import new_secret_key
 from tests.isolation.network.proxy_testbed import NODE, SERVICE, connect_machines, running_door
 from tests.services.directories import short_directory
+from tests.services.forks import Fork
 from tests.services.namespaces import Namespace, running_namespace
 
 # Few enough that one sandbox could fill the door: all sandboxes may have half of its 320 connections.
@@ -43,7 +44,7 @@ class Machines:
     node: Namespace
     named: Namespace
     other: Namespace
-    door: "subprocess.Popen[bytes]"
+    door: Fork
 
 
 @pytest.fixture
@@ -52,8 +53,7 @@ def machines() -> Iterator[Machines]:
         directory = stack.enter_context(short_directory("crowd"))
         node, around, named, other = (stack.enter_context(running_namespace()) for _ in range(4))
         connect_machines(node, around, named, other)
-        limited = ["prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}"]
-        door = stack.enter_context(running_door(node, directory, new_secret_key(), limited))
+        door = stack.enter_context(running_door(node, directory, new_secret_key(), (DESCRIPTORS, DESCRIPTORS)))
         yield Machines(node, named, other, door)
 
 
