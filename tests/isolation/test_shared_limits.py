@@ -11,6 +11,7 @@ import pytest
 
 from tests.isolation.sandboxes import start_sandbox
 from tests.services.engine import docker_engine, name_installation
+from tests.waiting import eventually
 from worker.engine import kernel_limits
 
 CONFIG = b'{"session_api_keys": ["k"], "secret_key": "s"}'
@@ -67,7 +68,15 @@ def sandboxes() -> Iterator[tuple[str, str]]:
     installation = name_installation()
     with docker_engine(installation) as engine:
         first, second = (start_sandbox(engine, installation, CONFIG) for _ in range(2))
+        for name in (first, second):
+            eventually(lambda name=name: suspend_server(name))  # type: ignore[misc]
         yield first, second
+
+
+def suspend_server(name: str) -> bool:
+    """Suspend a sandbox's agent server, whose boot would take seconds of CPU time; False: there is none yet."""
+    command = ["docker", "exec", name, "pkill", "-STOP", "server-python"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @contextmanager
