@@ -13,15 +13,18 @@ from typing import Any
 import httpx
 
 from deploy.demo.scripted_model import ScriptedModel
+from shared.agent_server.errors import WrongServer
 from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
 from shared.users.settings import StoredSettings
+from tests.factories import NODE_ID
 from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
+from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
 from worker.conversations.agent_request import AgentInputs, build_request
-from worker.sandboxes.container_spec import CONFIG_PATH, container_request
+from worker.sandboxes.container_spec import CONFIG_PATH, container_request, init_config
 
-KEY = "the-session-key"
+KEY, INIT_KEY = "the-session-key", "the-init-key"
 # A boot takes 5 s of CPU time, on CPUs with other work.
 BOOT_SECONDS = 240
 FOLDER = "/workspace/project"
@@ -69,6 +72,39 @@ class TargetServer:
         """Delete all conversations: the server runs a few at a time, and those with the model `held` never end."""
         for found in self.request("GET", "/conversations/search", params={"limit": 100}).json()["items"]:
             assert self.request("DELETE", f"/conversations/{found['id']}").is_success
+
+
+@dataclass(frozen=True)
+class Initialization:
+    """What a server that awaited deferred init has answered, before its init and after it.
+
+    Args:
+        routes: the statuses of a known and of an unknown route before the init.
+        dormant: whether it awaited the init, before and after it.
+        taken: whether it took its keys, with another init key, with its own, and with its own again; None: rejected.
+    """
+
+    routes: tuple[int, int]
+    dormant: tuple[bool | None, bool | None]
+    taken: tuple[bool | None, bool | None, bool | None]
+
+
+def initialize(target: TargetServer, webhook_url: str) -> Initialization:
+    """Let a server that awaits deferred init accept `KEY`."""
+    server, config = target.server, init_config(KEY, node_id=NODE_ID, webhook_url=webhook_url)
+
+    def take(key: str) -> bool | None:
+        try:
+            return server.initialize(key, config)
+        except WrongServer:
+            return None
+
+    known, unknown = (target.client.get(f"{target.url}/api/{path}") for path in ("conversations/count", "nowhere"))
+    server.warm_up()
+    before, other, own = server.is_dormant(), take("another"), take(INIT_KEY)
+    assert eventually(server.is_ready)
+    dormant, taken = (before, server.is_dormant()), (other, own, take(INIT_KEY))
+    return Initialization((known.status_code, unknown.status_code), dormant, taken)
 
 
 def body_for(model: ScriptedModel, **inputs: Any) -> dict[str, Any]:
