@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import effort
+from tests.integration.conftest import COUNT, IMAGE, ServiceOfRoot
 from tests.integration.secret_search import command_line_of, family
 from tests.services.directories import REPOSITORY, short_directory
-from tests.services.engine import TINY_IMAGE
 from tests.services.own_users import API, DOOR, EGRESS, GROUP, WORKER, launcher, run_as
 from tests.services.ports import Port
 from tests.services.private_engine import PrivateEngine
@@ -24,34 +23,27 @@ from tests.services.slots import is_unused, taken_slot
 from tests.services.supervised import SupervisedService, running_supervised
 from tests.waiting import eventually
 
-# An image that `make run` does not build by itself.
-IMAGE = "own-users/tiny:1"
 SANDBOXES = "/api/v1/sandboxes"
 STRANGER = 64999
-# Processes of each kind.
-COUNT = effort.choose(quick=1, change=1, thorough=2)
+
+# `test_rolling_restart` uses the service of root before.
+pytestmark = pytest.mark.xdist_group("service_of_root")
 
 
 @pytest.fixture
-def var() -> Iterator[Path]:
-    with short_directory("own", in_memory=True) as directory:
-        yield directory
+def as_root(service_of_root: ServiceOfRoot) -> tuple[Path, str]:
+    """The directory of a service that ran entirely as root before, and the id of a sandbox of it."""
+    service = service_of_root.start()
+    with service.client() as client:
+        sandbox_id = str(client.post(SANDBOXES, params={"wait": 60}).json()["id"])
+    assert owner_of(service, "-m api") == {0}
+    service_of_root.end()
+    return service.var, sandbox_id
 
 
 @pytest.fixture
-def as_root(engine: PrivateEngine, var: Path) -> str:
-    """The id of a sandbox of a service that ran entirely as root in the same directory before."""
-    engine.docker("tag", TINY_IMAGE, IMAGE)
-    with running_supervised(engine, "flower=0", var=var, AW_DEFAULT_SANDBOX_IMAGE=IMAGE) as service:
-        with service.client() as client:
-            sandbox_id = str(client.post(SANDBOXES, params={"wait": 60}).json()["id"])
-        assert owner_of(service, "-m api") == {0}
-    return sandbox_id
-
-
-@pytest.fixture
-def service(engine: PrivateEngine, var: Path, as_root: str) -> Iterator[SupervisedService]:
-    assert as_root
+def service(engine: PrivateEngine, as_root: tuple[Path, str]) -> Iterator[SupervisedService]:
+    var, _ = as_root
     with short_directory("users") as stage:
         stage.chmod(0o755)
         var.chmod(0o700)
@@ -74,17 +66,19 @@ def service(engine: PrivateEngine, var: Path, as_root: str) -> Iterator[Supervis
                 yield service
 
 
-def test_processes_run_as_separate_users(service: SupervisedService, engine: PrivateEngine, as_root: str) -> None:
+def test_processes_run_as_separate_users(
+    service: SupervisedService, engine: PrivateEngine, as_root: tuple[Path, str]
+) -> None:
     words = {"-m api": API, "-m worker": WORKER, "broker.sock": API, "deploy.service.flower": API, "haproxy": DOOR}
     eventually(lambda: owner_of(service, "deploy.service.flower"), deadline_seconds=180)
     assert {word: owner_of(service, word) for word in words} == {word: {user} for word, user in words.items()}
     assert owner_of(service, "deploy.engine_filter") == {0}
     assert "run as root" not in service.log.read_text()
-    check_sandboxes(service, as_root)
+    check_sandboxes(service, as_root[1])
     check_engine(service, engine)
     check_files(service)
     check_egress_proxy(service, engine)
-    check_restart(service, as_root)
+    check_restart(service, as_root[1])
 
 
 def check_sandboxes(service: SupervisedService, before: str) -> None:

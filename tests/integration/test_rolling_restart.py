@@ -15,30 +15,29 @@ import httpx
 import pytest
 
 from tests import effort
+from tests.integration.conftest import COUNT, ServiceOfRoot
 from tests.services.directories import REPOSITORY
-from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
-from tests.services.supervised import SupervisedService, running_supervised
+from tests.services.supervised import SupervisedService
 from tests.waiting import eventually
 
-# An image that `make run` does not build by itself.
-IMAGE = "rolling-restart/tiny:1"
 SANDBOXES = "/api/v1/sandboxes"
-# Processes of each kind. With two, one runs while the other restarts; with one, requests and jobs wait for it.
-COUNT = effort.choose(quick=1, change=1, thorough=2)
 # One item per user: whether it keeps its connections. More users would keep the CPU busy and delay the restart.
 KEEPING = effort.choose(quick=(True, False), change=(True, False), thorough=(True, True, False, False))
 # The maximum duration of a request while one of two processes restarts.
 NOTICED_SECONDS = 1.0
+# With two processes of each kind, one runs while the other restarts; with one, requests and jobs wait for it.
 PROCESSES = tuple(f"{kind}.{number + 1}" for kind in ("worker", "web") for number in range(COUNT))
+
+# The service of the first test is the one that `test_own_users` continues.
+pytestmark = pytest.mark.xdist_group("service_of_root")
 
 
 @pytest.fixture
-def supervised(engine: PrivateEngine) -> Iterator[SupervisedService]:
-    engine.docker("tag", TINY_IMAGE, IMAGE)
-    processes = (f"web={COUNT}", f"worker={COUNT}", "flower=0")
-    with running_supervised(engine, *processes, AW_DEFAULT_SANDBOX_IMAGE=IMAGE) as supervised:
-        yield supervised
+def supervised(service_of_root: ServiceOfRoot) -> Iterator[SupervisedService]:
+    service = service_of_root.start()
+    yield service
+    sys.stdout.write(service.log.read_text())  # shown with a failure
 
 
 @dataclass
