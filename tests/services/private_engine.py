@@ -1,6 +1,7 @@
 """Private Docker Engines of the tests: stopping one affects no other process, and none outlives the tests."""
 
 import fcntl
+import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,9 @@ from worker.engine.disk_images import DEVICES, DiskImages
 
 LINKS = Path("/sys/class/net")
 BLOCK = bytes(4096)
+# The engine runs its own program for each step of a container's start. Each run takes 30 ms of CPU time if it collects
+# garbage rarely, and 40 ms otherwise.
+GO = {"GOGC": "400"}
 # The timeout of a command; one that waits for a lock of the engine might wait forever.
 COMMAND_SECONDS = 120
 
@@ -63,7 +67,7 @@ class PrivateEngine:
             (self._directory / stale).unlink(missing_ok=True)
         kill_half_made_shims(self._directory)
         with _alone():
-            self._daemon = processes.start(self._command(), self._directory / "log")
+            self._daemon = processes.start(self._command(), self._directory / "log", environment=os.environ | GO)
             eventually(self._responds)
 
     def stop(self) -> None:
