@@ -16,8 +16,9 @@ from tests.services.private_engine import PrivateEngine
 from tests.services.slots import is_unused, taken_slot
 
 HOSTILE_IMAGE = "agent-workspace/hostile:test"
-# The real image, with a spec without egress.
+# The real image, with a spec without egress, and with a small agent server: attacks from there are on other parts.
 CLOSED_IMAGE = "agent-workspace/closed:test"
+SMALL_SERVER = '["/opt/agent-server/bin/init", "-s", "--", "python3", "/hostile.py"]'
 # Small, so that attacks on limits are fast.
 LIMITS = {"memory_bytes": 1024**3, "pids": 256}
 # Small, so that floods are short.
@@ -80,7 +81,8 @@ def _boot(service: Deployment, engine: PrivateEngine, alice: Client, bob: Client
     engine.docker("cp", str(PROBES / "hostile.py"), "plain:/hostile.py")
     engine.docker("commit", '--change=ENTRYPOINT ["python3", "/hostile.py"]', "plain", HOSTILE_IMAGE)
     service.add_spec(HOSTILE_IMAGE, {})
-    engine.docker("tag", SANDBOX_IMAGE, CLOSED_IMAGE)
+    changes = [f"--change=ENTRYPOINT {SMALL_SERVER}", "--change=USER agent"]
+    engine.docker("commit", *changes, "plain", CLOSED_IMAGE)
     service.add_spec(CLOSED_IMAGE, {})
     with service.database.transaction() as session:
         specs.change(session, SANDBOX_IMAGE, LIMITS)

@@ -50,8 +50,8 @@ def _neighbours() -> list[Attack]:
         ),
         attack(
             "connects to a sandbox of the same user",
-            at(INSIDE, "network.speaks_http", host="$A2_ip", port=8000),
-            at("A2", "network.speaks_http", host="127.0.0.1", port=8000),
+            at(INSIDE, "network.speaks_http", host="$A2_ip", port=8000, server="Server: BaseHTTP"),
+            at("A2", "network.speaks_http", host="127.0.0.1", port=8000, server="Server: BaseHTTP"),
         ),
         attack(
             "scans a neighbour's ports",

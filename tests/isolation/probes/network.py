@@ -25,12 +25,12 @@ def connect(host: str, port: int) -> Outcome:
     return GREETING in said, repr(said[:60])
 
 
-def speaks_http(host: str, port: int, path: str = "/health") -> Outcome:
-    """Get an HTTP response of an agent server."""
+def speaks_http(host: str, port: int, path: str = "/health", server: str = "server: uvicorn") -> Outcome:
+    """Get an HTTP response of an agent server, with this header."""
     with socket.create_connection((host, int(port)), SECONDS) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         said = connection.recv(1000)
-    return b"server: uvicorn" in said, repr(said[:60])
+    return server.encode() in said, repr(said[:60])
 
 
 def connect_ipv6(host: str, port: int, device: str) -> Outcome:
