@@ -192,7 +192,8 @@ def _read_part(found: Any) -> str:
 #
 # Without the bridge, packets to sandboxes, and the sandboxes' keys in them, would take the default route. So they are
 # rejected by ICMP, which `routes.is_reachable` distinguishes from a response. A TCP reset would end connections that
-# could wait for the bridge.
+# could wait for the bridge. Only new connections from the gateway's address, which are the door's, are reset: after an
+# ICMP error, HAProxy would try to connect in a busy loop for a second.
 #
 # The kernel does not count closed TCP connections, which stay in the table for two minutes, so the rate of new ones is
 # limited, too. The sets have room for an element for each address of the largest network.
@@ -253,6 +254,7 @@ table inet BRIDGE {
   OF_PROXY
   chain output {
     type filter hook output priority filter - 10; policy accept;
+    ip saddr GATEWAY ip daddr NETWORK oifname != { "BRIDGE", "lo" } tcp flags syn / syn,ack reject with tcp reset
     ip daddr NETWORK oifname != { "BRIDGE", "lo" } reject with icmpx admin-prohibited
     FROM_PROXY
   }

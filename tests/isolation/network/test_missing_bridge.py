@@ -3,10 +3,12 @@
 Without the rules, that machine responds to the requests, which is the control. With the rules, it receives no packet.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -68,12 +70,17 @@ print(plug.recv(65536).decode().splitlines()[0], flush=True)
 
 @dataclass(frozen=True)
 class Node:
-    """A node with a door, a container in another network of the machine, and the machine behind the default route."""
+    """A node with a door, a container in another network of the machine, and the machine behind the default route.
+
+    Args:
+        door: the pid of the door.
+    """
 
     machine: Namespace
     container: Namespace
     around: Namespace
     firewall: LocalFirewall
+    door: int
 
     def request_door(self) -> str:
         """Send a request to the sandbox through the door."""
@@ -86,6 +93,15 @@ class Node:
     def heard(self) -> int:
         """The number of packets to sandboxes that the other machine has received."""
         return self.around.counted_packets()
+
+    def seconds_of_door(self) -> float:
+        """The CPU time of the door."""
+        user, system = Path(f"/proc/{self.door}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def has_repeated(self) -> bool:
+        """Whether the machine has sent a packet to the sandbox again."""
+        return "backoff:" in self.machine.run("ss", "-tin", "dport", "=", f":{AGENT}")
 
     def is_served(self) -> bool:
         """Whether the sandbox responds through the door."""
@@ -106,11 +122,13 @@ def node() -> Iterator[Node]:
         around.count_packets_to(NETWORK)
         for name, place in (("named", named), ("around", around)):
             log, requested = directory / f"{name}.log", directory / f"{name}.asked"
-            server = processes.start([*place.command, sys.executable, outside.__file__, str(requested), "{}"], log)
+            server = processes.start(
+                [*place.command, sys.executable, "-IS", outside.__file__, str(requested), "{}"], log
+            )
             stack.callback(processes.stop, server)
             eventually(lambda log=log: "listening" in log.read_text(), deadline_seconds=30)  # type: ignore[misc]
-        stack.enter_context(running_door(machine, directory, SECRET_KEY))
-        yield Node(machine, container, around, LocalFirewall(BRIDGE, machine.command))
+        door = stack.enter_context(running_door(machine, directory, SECRET_KEY))
+        yield Node(machine, container, around, LocalFirewall(BRIDGE, machine.command), door.pid)
 
 
 @pytest.mark.parametrize("lost", LOST)
@@ -118,7 +136,9 @@ def test_no_packet_leaves_by_another_link(node: Node, lost: str) -> None:
     node.firewall.write(allowed(is_proxied=False))
     assert node.is_served()
     node.machine.run(*LOST[lost].split())
+    spent = node.seconds_of_door()
     assert node.request_door().startswith("HTTP/1.1 503")
+    assert node.seconds_of_door() - spent < 0.5, "it tries to connect in a busy loop"
     assert node.request_sandbox() == ""
     assert node.container.probe([("tcp", NAMED, AGENT)]) == [False]
     assert node.heard() == 0
@@ -141,7 +161,8 @@ def test_open_connection_waits_for_the_bridge(node: Node, lost: str) -> None:
     with open_connection(node.machine) as first, open_connection(node.machine) as second:
         node.machine.run(*LOST[lost].split())
         assert first.step() == "sent"
-        assert node.request_door().startswith("HTTP/1.1 503")  # takes so much time that the kernel repeats the packet
+        assert node.request_door().startswith("HTTP/1.1 503")
+        eventually(node.has_repeated, deadline_seconds=30)
         assert node.heard() == 0
         node.machine.run("sh", "-c", MAKE_BRIDGE)
         assert first.read() == "HTTP/1.1 200 OK"

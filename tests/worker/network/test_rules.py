@@ -69,7 +69,9 @@ def test_packets_to_sandboxes_leave_by_the_bridge_only() -> None:
     for user in (None, 999):
         text = ruleset(replace(BRIDGE, proxy_user=user), Allowed())
         [output] = [chain for chain in text.split("chain ") if chain.startswith("output {")]
-        assert f'ip daddr 10.9.0.0/24 oifname != {{ "{BRIDGE.name}", "lo" }} reject' in output
+        elsewhere = f'ip daddr 10.9.0.0/24 oifname != {{ "{BRIDGE.name}", "lo" }}'
+        assert f"{elsewhere} reject" in output
+        assert f"ip saddr {BRIDGE.gateway} {elsewhere} tcp flags syn / syn,ack reject with tcp reset" in output
         assert ("skuid 999 jump from_proxy" in output) == (user is not None)
         forward = text.partition("chain forward {")[2]
         assert forward.index("ip daddr 10.9.0.0/24 goto refuse") < forward.index(f'iifname != "{BRIDGE.name}" return')
