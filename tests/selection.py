@@ -33,9 +33,11 @@ from tests.stages.statements import read_choice, runs_on_postgresql
 
 # Left out of `make unit`: tests of tests, of deployment, of servers and of a real broker, which start processes; tests
 # that wait for the timeouts of stalled or hostile peers; tests with filled databases, recordings or megabytes of input;
-# and tests of all operations.
+# and tests of all operations, of all git hosts, or of all points at which a start can end.
 NOT_IN_THE_INNER_LOOP = (
     "tests/api/agent_server/test_hostile_operations.py",
+    "tests/api/git/test_failures.py",
+    "tests/api/git/test_searches.py",
     "tests/api/lists/test_conditional.py",
     "tests/api/middleware/test_request_body.py",
     "tests/api/middleware/test_responses.py",
@@ -77,7 +79,11 @@ NOT_IN_THE_INNER_LOOP = (
     "tests/test_suite.py",
     "tests/worker/agent_server/test_hostile_servers.py",
     "tests/worker/conversations/test_many_children.py",
+    "tests/worker/conversations/test_quoted_secrets.py",
+    "tests/worker/conversations/test_start_cancellations.py",
+    "tests/worker/conversations/test_start_interruptions.py",
     "tests/worker/leasing/test_stalled_database.py",
+    "tests/worker/loops/test_dead_workers.py",
     "tests/worker/loops/test_sweep_plans.py",
     "tests/worker/network/test_routes.py",
     "tests/worker/sandboxes/test_plan_walk.py",
@@ -85,7 +91,9 @@ NOT_IN_THE_INNER_LOOP = (
     "tests/worker/test_celery_consumer.py",
     "tests/worker/test_garbage_messages.py",
     "tests/worker/test_interleavings.py",
+    "tests/worker/test_lanes.py",
     "tests/worker/test_long_runs.py",
+    "tests/worker/test_stalled_leases.py",
     "tests/worker/test_traces.py",
     "tests/worker/workspace/setup/test_clones.py",
 )
