@@ -267,7 +267,7 @@ def test_schema_endpoints_describe_the_settings(client: TestClient, user: ApiUse
         for section in found["sections"]:
             assert {"key", "label", "variant", "fields"} <= section.keys()
             for field in section["fields"]:
-                value = {"string": "s", "integer": 21, "number": 0.5, "boolean": True, "object": {}}[
+                value = {"string": "s", "integer": 20_000, "number": 0.5, "boolean": True, "object": {}}[
                     field["value_type"]
                 ]
                 value = "https://a.example.com" if field["key"].endswith("_url") else value
