@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from shared.clock import now
 from shared.models import Conversation, Sandbox, SandboxTransition, StartTask
 from tests.drills.evidence import Evidence
 
@@ -22,7 +23,13 @@ HIDDEN = frozenset({"DELETING", "DELETED"})
 
 def _is_watched(row: Sandbox | StartTask | Conversation) -> bool:
     """Whether a worker checks the row periodically: its agent runs, and its model may stop responding."""
-    return isinstance(row, Conversation) and row.execution_status == "running"
+    return isinstance(row, Conversation) and (row.execution_status == "running" or _awaits_last_check(row))
+
+
+def _awaits_last_check(row: Conversation) -> bool:
+    """Whether all that is due is a later check of a run that has ended since: a report does not cancel it."""
+    is_wanted = row.awaits_sandbox or row.deleted_at is not None or row.attempt > 0
+    return not is_wanted and row.lease_until is None and row.due_at is not None and row.due_at > now()
 
 
 def unsettled(evidence: Evidence) -> Iterator[str]:

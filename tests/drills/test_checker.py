@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared.clock import now
-from shared.models import Sandbox, SandboxTransition, StartTask
+from shared.clock import after, now
+from shared.models import Conversation, Sandbox, SandboxTransition, StartTask
 from shared.states import TRANSITIONS, Desired, PauseKind, Reason, Stage, Status
 from tests.drills.checker import check
 from tests.drills.engine_listing import SANDBOX_LABEL, Container
@@ -15,6 +15,7 @@ from tests.drills.requests import Entry, Outcome, Verb
 from tests.drills.row_checks import LEGAL_TRANSITIONS
 
 DOOMED = "broken"
+LATER = after(60)
 
 
 def sandbox(sandbox_id: str = "s", status: Status = Status.RUNNING, **columns: Any) -> Sandbox:
@@ -43,6 +44,10 @@ def frozen(**columns: Any) -> Sandbox:
 def start_task(stage: Stage = Stage.ERROR, **columns: Any) -> StartTask:
     defaults: dict[str, Any] = {"owner_id": "u", "conversation_id": "c", "request": {}, "reason": Reason.CLONE_FAILED}
     return StartTask(id="t", stage=stage, **(defaults | columns))
+
+
+def conversation(**columns: Any) -> Conversation:
+    return Conversation(id="c", owner_id="u", execution_status="finished", **columns)
 
 
 def container(state: str = "running", name: str = "aw-s") -> Container:
@@ -134,6 +139,8 @@ FORGET = (entry(2, Outcome.INVOKED, Verb.FORGET, "t"), entry(2, Outcome.OK, Verb
         replace(NEVER_RAN, history=ANSWERED_STOP),
         FAILED,
         replace(GONE, history=CONVERSE, start_tasks=[start_task(sandbox_id="s", made_sandbox=True)]),
+        # A report ended the run. The next check of it was due later, and finds nothing to do.
+        replace(FINE, conversations=[conversation(due_at=LATER)]),
         replace(FINE, listed={"s": "RUNNING"}),
         replace(FINE, sandboxes=[sandbox(owner_id=None, boot_key="b")], history=(), listed={}),
         replace(GONE, history=DELETED, listed={}),
@@ -187,6 +194,10 @@ def test_evidence_without_a_violation_passes(evidence: Evidence) -> None:
         (replace(FINE, sandboxes=[sandbox(lease_owner="w", lease_until=now())]), "Sandbox s is still leased"),
         (replace(FINE, sandboxes=[sandbox(due_at=now())]), "Sandbox s is still due"),
         (replace(FINE, start_tasks=[start_task(due_at=now())]), "StartTask t is still due"),
+        (replace(FINE, conversations=[conversation(due_at=now())]), "Conversation c is still due"),
+        (replace(FINE, conversations=[conversation(due_at=LATER, awaits_sandbox=True)]), "Conversation c is still due"),
+        (replace(FINE, conversations=[conversation(due_at=LATER, deleted_at=now())]), "Conversation c is still due"),
+        (replace(FINE, conversations=[conversation(due_at=LATER, attempt=1)]), "Conversation c is still due"),
         (replace(FINE, sandboxes=[sandbox(generation=2)]), "generation 2 is not observed"),
         (replace(FINE, containers=[container("exited")]), "its container is exited"),
         (replace(FINE, containers=[]), "its container is absent"),
