@@ -20,7 +20,7 @@ from worker.engine.protocol import ContainerStatus, Engine, EngineError, EngineR
 from worker.network import addresses
 from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError
-from worker.network.located import SandboxAddress, SandboxAddresses, by_sandbox, is_taken, locate
+from worker.network.located import SandboxAddress, SandboxAddresses, by_sandbox, find_next, locate
 from worker.network.protocol import Isolation
 from worker.network.proxy import PROXY_LABEL, EgressProxy
 from worker.network.routes import find_conflict, find_route_problem, is_reachable
@@ -147,7 +147,7 @@ class NetworkIsolation(Isolation):
             self._allow(sandbox, found)
 
     def _allow(self, sandbox: Sandbox, located: SandboxAddress) -> None:
-        access, address = self._access_of(sandbox, located), located.address
+        access, address = self._access_of(sandbox.id, located), located.address
         allowed = access.allowed
         with self._lock:
             if self._located.get(sandbox.id) != located:
@@ -160,18 +160,20 @@ class NetworkIsolation(Isolation):
                 self._apply(RulesChange(allowed - known, known - allowed), address)
             self._new.discard(sandbox.id)
 
-    def revoke(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
+    def revoke(self, sandbox: Sandbox, observed: ContainerStatus, *, has_ended: bool = False) -> None:
         """Remove the elements of one address: those that are known, and those that another worker may have written."""
         known, context = self._located.get(sandbox.id), self._context
         address = observed.networks.get(context.network.name) or (known.address if known else "")
-        # A container that has exited has no address any more, and another worker's may have got it.
-        if address not in observed.networks.values() and is_taken(context.engine, context.network, address, sandbox.id):
-            address = ""
-        allowed = self._access_of(sandbox, SandboxAddress(address, uses_proxy=True)).allowed if address else Allowed()
+        # A container that has ended has no address any more. Another worker's may have it, and keeps its own access.
+        is_free = has_ended or address not in observed.networks.values()
+        successor = find_next(context.engine, context.network, address, sandbox.id) if is_free else None
+        own = self._access_of(sandbox.id, SandboxAddress(address, uses_proxy=True)) if address else Access()
+        kept = self._access_of(*successor) if successor else Access()
         with self._lock:
             if address and not self._others_at(address, sandbox.id):
-                self._context.proxy.allow(address, ())
-                self._apply(RulesChange(remove=allowed | self._known.of(frozenset({address}))), address)
+                context.proxy.allow(address, kept.proxied.get(address, ()))
+                allowed = own.allowed | self._known.of(frozenset({address}))
+                self._apply(RulesChange(remove=allowed - kept.allowed), address)
             self._located.pop(sandbox.id, None)  # last: until then, the next attempt needs it
 
     def _others_at(self, address: str, sandbox_id: str) -> list[str]:
@@ -182,9 +184,9 @@ class NetworkIsolation(Isolation):
         found = network_access.read_one(self._context.database, sandbox.id)
         return found is not None and bool(egress.parse(found.row.egress).names)
 
-    def _access_of(self, sandbox: Sandbox, located: SandboxAddress) -> Access:
+    def _access_of(self, sandbox_id: str, located: SandboxAddress) -> Access:
         address, uses_proxy = located
-        return self._access.read_one(self._context.database, sandbox.id, address, uses_proxy=uses_proxy)
+        return self._access.read_one(self._context.database, sandbox_id, address, uses_proxy=uses_proxy)
 
     def refresh(self) -> bool:
         """Compare and correct network and rules. A problem closes the node; without an engine it is lost anyway."""
@@ -232,9 +234,9 @@ class NetworkIsolation(Isolation):
                 self._write(wanted)
             else:
                 touched = frozenset(self._touched)
-                change = RulesChange(_without(wanted - found, touched), _without(found - wanted, touched))
+                change = RulesChange((wanted - found).without(touched), (found - wanted).without(touched))
                 self._correct(found, change)
-                self._known = _without((found - change.remove) | change.add, touched) | self._known.of(touched)
+                self._known = ((found - change.remove) | change.add).without(touched) | self._known.of(touched)
             self._written = self._intact = True
 
     def _write(self, allowed: Allowed) -> None:
@@ -293,7 +295,3 @@ class NetworkIsolation(Isolation):
         if self._problem is not None and self._reported:
             log.info("network_isolated", bridge=self._context.bridge.name)
             self._problem = None
-
-
-def _without(allowed: Allowed, sandboxes: frozenset[str]) -> Allowed:
-    return allowed - allowed.of(sandboxes)

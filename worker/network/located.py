@@ -75,10 +75,13 @@ def by_sandbox(listed: Iterable[ContainerSummary]) -> dict[str, ContainerSummary
     return {each.labels[SANDBOX_LABEL]: each for each in listed if SANDBOX_LABEL in each.labels}
 
 
-def is_taken(engine: Engine, network: NetworkRequest, address: str, sandbox_id: str) -> bool:
-    """Whether the container of another sandbox has the address, according to the engine's list; no address: False."""
+def find_next(
+    engine: Engine, network: NetworkRequest, address: str, sandbox_id: str
+) -> tuple[str, SandboxAddress] | None:
+    """The other sandbox whose container has the address, according to the engine's list; no address: None."""
     listed = by_sandbox(engine.list_containers(network.labels[INSTALLATION_LABEL])) if address else {}
-    return any(other != sandbox_id and _read(network.name, each).address == address for other, each in listed.items())
+    others = ((other, _read(network.name, each)) for other, each in listed.items() if other != sandbox_id)
+    return next((found for found in others if found[1].address == address), None)
 
 
 def _sharing(located: Mapping[str, SandboxAddress]) -> set[str]:

@@ -49,21 +49,23 @@ class Isolation:
     def renew(self, sandbox: Sandbox) -> None:
         """Admit a sandbox again that was admitted before, because its owner's settings may have changed just now."""
 
-    def revoke(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Revoke what the address of a stopped or removed container was allowed."""
+    def revoke(self, sandbox: Sandbox, observed: ContainerStatus, *, has_ended: bool = False) -> None:
+        """Revoke what the address of a stopped or removed container was allowed.
 
-    def revoke_early(self, sandbox: Sandbox, observed: ContainerStatus) -> bool:
+        Args:
+            has_ended: the container may have ended since it was observed, and another one may have its address.
+        """
+
+    def revoke_early(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Revoke before the container's removal, which frees the address: another worker's sandbox may get it at once.
 
-        Returns:
-            Whether that succeeded: a firewall that fails must not keep the container.
+        A firewall that fails must not keep the container. Until the removal, a resync may allow the address again. So
+        `revoke` follows in any case.
         """
         try:
             self.revoke(sandbox, observed)
         except EngineUnavailable as error:
             log.warning("not_revoked", sandbox=sandbox.id, error=str(error))
-            return False
-        return True
 
     def refresh(self) -> bool:
         """Compare network and rules with database and engine, and correct them.

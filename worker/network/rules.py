@@ -86,6 +86,10 @@ class Allowed:
         kept = {name: (each for each in elements if source(each) in addresses) for name, elements in found.items()}
         return Allowed(**{name: frozenset(elements) for name, elements in kept.items()})
 
+    def without(self, addresses: frozenset[str]) -> "Allowed":
+        """What is allowed to all but the sandboxes at these addresses."""
+        return self - self.of(addresses)
+
 
 @dataclass(frozen=True)
 class RulesChange:

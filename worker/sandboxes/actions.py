@@ -238,14 +238,14 @@ class SandboxActions:
         self._context.renewer.mark_progress(Sandbox, self._sandbox, seconds)
 
     def _remove(self, observed: ContainerStatus, cause: LogCause, remove: Callable[[str], None]) -> None:
-        network = self._context.network
-        is_revoked = self._stop_if_used(observed) or network.revoke_early(self._sandbox, observed)
+        if not (was_stopped := self._stop_if_used(observed)):
+            self._context.network.revoke_early(self._sandbox, observed)
         keep_removed_log(self._context, self._sandbox, observed, cause)
         self._mark_progress(REMOVE_SECONDS)
         remove(self._name)
         self._mark_progress()
-        if not is_revoked:
-            network.revoke(self._sandbox, observed)
+        if not was_stopped:
+            self._context.network.revoke(self._sandbox, observed, has_ended=True)
 
     def _stop_if_used(self, observed: ContainerStatus) -> bool:
         """Let the agent server send its last events before its container is removed; whether that was stopped."""

@@ -229,18 +229,16 @@ class StatusWriter:
         if self._is_in_doubt() and observed.state == ContainerState.ABSENT and is_pools_volume(observed):
             return
         stop_seconds, mark_progress = self._context.settings.stop_seconds, self._context.renewer.mark_progress
-        network, is_revoked = self._context.network, False
         try:
             if self._sandbox.ready_at is None:
-                is_revoked = network.revoke_early(self._sandbox, observed)
+                self._context.network.revoke_early(self._sandbox, observed)
                 mark_progress(Sandbox, self._sandbox, REMOVE_SECONDS)
                 self._context.engine.remove(self._name)
             elif observed.state == ContainerState.RUNNING:
                 mark_progress(Sandbox, self._sandbox, stop_seconds)
                 self._context.engine.stop(self._name, stop_seconds)
             mark_progress(Sandbox, self._sandbox)
-            if not is_revoked:
-                network.revoke(self._sandbox, observed)
+            self._context.network.revoke(self._sandbox, observed, has_ended=True)
         except EngineRefused as error:
             log.warning("not_cleaned_up", sandbox=self._sandbox.id, error=str(error))
 
