@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from shared.container_logs.printed_text import PrintedLine, PrintedLog
+from worker.engine.docker_engine import SANDBOX_LABEL
 from worker.engine.protocol import ContainerRequest, ContainerState, ContainerStatus, ContainerSummary, EngineFailing
 
 # Docker's time of a start that has not happened.
@@ -44,6 +45,12 @@ class FakeContainer:
         self.has_lost_network = self.is_cut_off
         if self.is_cut_off:
             raise EngineFailing("network 06aa21be not found")
+
+    @property
+    def own_name(self) -> str:
+        """The name of its sandbox, which something else may have given to another container."""
+        sandbox_id = self.request.labels.get(SANDBOX_LABEL)
+        return f"aw-{sandbox_id}" if sandbox_id else self.request.name
 
     @property
     def networks(self) -> dict[str, str]:

@@ -88,7 +88,10 @@ class FakeEngine:
     def observe(self, name: str) -> ContainerStatus:
         self._enter("observe", name)
         with self._lock:
-            if (found := self.containers.get(name)) is None:
+            if (found := self.containers.get(name)) is not None and found.own_name not in self.containers:
+                found.request = replace(found.request, name=found.own_name)
+                self.containers[found.own_name], found = self.containers.pop(name), None
+            if found is None:
                 labels = self.volumes.get(name)
                 return ContainerStatus(ContainerState.ABSENT, has_volume=labels is not None, labels=dict(labels or {}))
             return found.status

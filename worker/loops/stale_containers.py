@@ -61,6 +61,7 @@ def _reap(context: WorkerContext, name: str) -> None:
             return
     log.warning("reaping_stale_container", container=name)
     try:
+        context.engine.observe(name)  # which gives another sandbox's container that has this name its own back
         context.engine.remove(name)
     except EngineError:
         context.unreaped.add(name)

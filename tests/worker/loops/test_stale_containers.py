@@ -10,6 +10,7 @@ from shared.models import Node, Sandbox
 from shared.states import Desired, NodeStatus, Status
 from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
+from tests.worker.engine.contents import put, sandbox_without_row
 from tests.worker.loops.failover.nodes import LIMIT, jobs, lose, status_of
 from tests.worker.loops.test_stuck_containers import stick
 from tests.worker.scenarios import change, deliver, row, running, set_desired
@@ -59,6 +60,17 @@ def test_node_is_ready_although_its_engine_does_not_remove_a_container(
     assert len(engine.containers) == 1
     resync(context)
     assert (engine.containers, engine.volumes) == ({}, {})
+
+
+def test_container_of_another_sandbox_that_has_the_name_is_kept(
+    context: WorkerContext, engine: FakeEngine, user: ApiUser, moved_sandbox: str
+) -> None:
+    kept = engine.containers.pop(put(engine, sandbox_without_row(user)))
+    kept.request = replace(kept.request, name=container_name(moved_sandbox))
+    engine.containers[kept.request.name] = kept
+    send_heartbeat(context)
+    assert list(engine.containers.values()) == [kept]
+    assert container_name(moved_sandbox) not in engine.volumes
 
 
 @pytest.mark.usefixtures("moved_sandbox")
