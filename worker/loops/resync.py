@@ -62,8 +62,8 @@ def resync(context: WorkerContext) -> None:
     owned = {container_name(row.id) for row in rows}
     # In each resync, because a worker that stalled during an action may create such a container later.
     moved = set(map(container_name, reap_stale(context, {*listed, *volumes, *unlabelled} - owned)))
-    # Their rows' checks give them their names back.
-    renamed = {name for name, item in listed.items() if name not in named and _own_name(item) in owned}
+    # Their rows' checks give them their names back, unless another container has them.
+    renamed = {name for name, item in listed.items() if name not in named and _own_name(item) in owned - named.keys()}
     unowned = {name for name in {*listed, *volumes} - owned - moved - renamed if _is_own_name(name)}
     _handle_unowned(context, {name: listed.get(name) for name in unowned})
     _reap(context, {name for name in unlabelled - owned - moved if _is_own_name(name)})

@@ -126,6 +126,17 @@ def test_container_with_the_name_of_another_sandbox_is_kept(
     assert container.state == ContainerState.RUNNING
 
 
+def test_second_container_of_a_sandbox_is_quarantined(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
+) -> None:
+    sandbox = quiet_row(context, user, Status.RUNNING)
+    container = engine.containers[put(engine, sandbox)]
+    copy = replace(container, request=replace(container.request, name="aw-copy"))
+    engine.containers["aw-copy"] = copy
+    resync(context)
+    assert (container.state, engine.containers["aw-copy"].state) == (ContainerState.RUNNING, ContainerState.PAUSED)
+
+
 @pytest.mark.parametrize("held", [True, False])
 def test_leased_or_due_row_is_skipped(context: WorkerContext, user: ApiUser, engine: FakeEngine, held: bool) -> None:
     columns: dict[str, Any] = {"lease_owner": "worker-2", "lease_until": after(10)} if held else {"due_at": after(10)}
