@@ -220,6 +220,7 @@ PRE_COMMIT = """\
 # Installed by Agent Workspace: the project's own check, then the former hook.
 if [ -f .openhands/pre-commit.sh ]; then bash .openhands/pre-commit.sh || exit; fi
 before=${0%/*}/pre-commit.local
-# A tool that was installed again runs this hook, and then its own check.
-if [ -x "$before" ] && ! cmp -s "$before" "${0%/*}/pre-commit"; then exec "$before" "$@"; fi
+# A tool that was installed again runs this hook, and then its own check. Its hooks begin alike, and may differ then.
+begins() { head -n 3 -- "$1"; }
+if [ -x "$before" ] && [ "$(begins "$before")" != "$(begins "${0%/*}/pre-commit")" ]; then exec "$before" "$@"; fi
 """

@@ -166,12 +166,12 @@ echo tool >> order.txt
 """
 
 
-def install_tool(checkout: Path) -> None:
-    """Install the hook of the tool as `pre-commit install` does."""
+def install_tool(checkout: Path, python: str = "python") -> None:
+    """Install the hook of the tool as `pre-commit install` does, which names its interpreter."""
     hook = checkout / ".git" / "hooks" / "pre-commit"
-    if hook.exists() and hook.read_text() != TOOL:
+    if hook.exists() and not hook.read_text().startswith(TOOL):
         hook.rename(hook.with_name("pre-commit.legacy"))
-    hook.write_text(TOOL)
+    hook.write_text(f"{TOOL}# {python}\n")
     hook.chmod(0o755)
 
 
@@ -181,9 +181,9 @@ def test_hook_and_the_hook_of_a_tool_that_is_installed_again_run_each_other_once
 ) -> None:
     """A setup script, or an agent, may run `pre-commit install` between two starts in the same clone."""
     (checkout / ".openhands" / "pre-commit.sh").write_text("echo project >> order.txt\n")
-    for step in starts.split():
+    for number, step in enumerate(starts.split()):
         if step == "tool":
-            install_tool(checkout)
+            install_tool(checkout, f"/tmp/environment-{number}/bin/python")
         else:
             install_git_hooks(shell, str(checkout))
     committed = commit(shell, checkout)
