@@ -16,8 +16,12 @@ from shared.settings import renamed
 
 # Values of AW_SANDBOX_DNS beside a list of addresses.
 AUTO, NO_RESOLVERS = "auto", "none"
-# The addresses that Docker's client accepts: a port is required, except for sockets.
-ENGINE = re.compile(r"(?:unix|ssh)://.+|(?:(?:tcp|https?)://)?(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+):[0-9]{1,5}(?:/.*)?")
+# The addresses that Docker's client accepts: a port is required, except for sockets. Without a scheme, it takes letters
+# before a colon for one.
+_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+):0*[1-9][0-9]{0,4}(?:/.*)?"
+ENGINE = re.compile(
+    rf"(?:http\+)?unix:(?!/*$).+|ssh://.+|(?:tcp|https?)://(?:\w+@)?{_HOST}|(?![a-z]+:){_HOST}", re.IGNORECASE
+)
 
 
 class WorkerSettings(FileSettings):

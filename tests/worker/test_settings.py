@@ -51,7 +51,18 @@ def test_node_without_a_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    "address", ["foo", "/var/run/docker.sock", "unix://", "tcp://engine.example", "fd://", "foo:bar", "tcp://:2376"]
+    "address",
+    [
+        "foo",
+        "/var/run/docker.sock",
+        "unix://",
+        "tcp://engine.example",
+        "fd://",
+        "foo:bar",
+        "tcp://:2376",
+        "localhost:2375",
+        "tcp://engine.example:0",
+    ],
 )
 def test_engine_that_docker_s_client_can_not_address_is_refused(address: str) -> None:
     """The worker would run, and fail in each call to the engine."""
@@ -67,6 +78,9 @@ def test_engine_that_docker_s_client_can_not_address_is_refused(address: str) ->
         "http://[fd00::1]:2375",
         "ssh://me@engine",
         "10.0.0.5:2375",
+        "unix:/run/docker.sock",
+        "http+unix:///run/docker.sock",
+        "TCP://engine.example:2376",
     ],
 )
 def test_engine_that_docker_s_client_can_address_is_accepted(address: str) -> None:
