@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_u
 from sqlalchemy.exc import OperationalError
 
 from shared.db.file_owner import acting_as_owner
-from shared.db.postgresql import OPTIONS
+from shared.db.postgresql import FORMAT, OPTIONS
 from shared.errors import Invalid, Unavailable
 from shared.reasons import more
 
@@ -94,6 +94,9 @@ def _require_unicode(connection: Connection) -> None:
 def opened(database_url: str) -> Iterator[Connection]:
     """A connection in a transaction that excludes other migrations, and commits at the end of the block."""
     engine = _engine(database_url)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
     try:
         with acting_as_owner(database_url), _file_lock(database_url), engine.begin() as connection:
             if connection.dialect.name == "postgresql":
@@ -106,7 +109,7 @@ def opened(database_url: str) -> Iterator[Connection]:
 @contextmanager
 def connected(database_url: str) -> Iterator[Connection]:
     """A connection for reads, to a database with any schema or none."""
-    engine = create_engine(database_url, connect_args=_connect_options(database_url))
+    engine = _engine(database_url)
     try:
         with acting_as_owner(database_url), engine.connect() as connection:
             yield connection
@@ -185,9 +188,8 @@ def _blocked() -> Unavailable:
 
 def _engine(database_url: str) -> Engine:
     engine = create_engine(database_url, connect_args=_connect_options(database_url))
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _configure_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
+    if engine.dialect.name == "postgresql":
+        event.listen(engine, "connect", _configure_postgresql)
     return engine
 
 
@@ -195,6 +197,12 @@ def _connect_options(database_url: str) -> dict[str, Any]:
     """Limit the time to connect, not to migrate: an address without a server causes an error within seconds."""
     is_postgresql = make_url(database_url).get_backend_name() == "postgresql"
     return {name: OPTIONS[name] for name in ("client_encoding", "connect_timeout")} if is_postgresql else {}
+
+
+def _configure_postgresql(connection: Any, _record: Any) -> None:
+    connection.autocommit = True  # a rollback would undo settings made in a transaction
+    connection.execute(FORMAT)
+    connection.autocommit = False
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

@@ -41,6 +41,9 @@ OPTIONS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
+# The time zone and the style of all times that are read. In another time zone, Python cannot represent the first and
+# the last day of the calendar. The driver can read no other style.
+FORMAT = "SET timezone = 'UTC'; SET datestyle = 'ISO'"
 
 
 class Timeouts(NamedTuple):
@@ -118,11 +121,7 @@ def _configure(connection: TimeoutConnection, timeouts: Timeouts) -> None:
     connection.autocommit = True  # a rollback would undo settings made in a transaction
     with connection.response_timeout(PING_ANSWER_SECONDS):
         connection.execute(timeouts.sql.encode())
-        # The time zone of all times that are read: in another one, Python cannot represent the first and the last day
-        # of the calendar.
-        connection.execute("SET timezone = 'UTC'")
-        # The only style that the driver can read.
-        connection.execute("SET datestyle = 'ISO'")
+        connection.execute(FORMAT)
     connection.autocommit = without_transactions
 
 

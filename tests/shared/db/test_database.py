@@ -13,9 +13,11 @@ from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 from sqlalchemy.pool import Pool
 from sqlmodel import Session, col, select
 
+from shared.cli.local.installation import LocalInstallation
 from shared.clock import now
 from shared.db.database import UNAVAILABLE, Database
 from shared.models import Node, User
+from shared.settings import Settings
 from tests.factories import ApiUser, make_conversation, make_event, make_node, make_sandbox
 from tests.services.stores import PostgresStores
 
@@ -213,6 +215,14 @@ def test_any_text_is_stored_with_any_default(postgres_stores: PostgresStores) ->
             with database.transaction() as session:
                 session.add(User(name="🙂"))
             assert list(database.fetch(select(User.name), {})) == [("🙂",)]
+
+
+def test_installation_is_migrated_again_with_any_default(postgres_stores: PostgresStores, tmp_path: Path) -> None:
+    with postgres_stores.fresh() as url:
+        set_default(url, "datestyle = 'SQL, DMY'")
+        installation = LocalInstallation(Settings(database_url=url, var_dir=tmp_path))
+        for _ in range(2):
+            installation.prepare()
 
 
 def set_default(url: str, default: str) -> None:
