@@ -19,6 +19,8 @@ from shared.states import Desired
 # Prefixes of the columns that don't affect a container: a change of these keeps the revision. Only whether the egress
 # has host names affects it, because programs find the proxy by environment variables.
 UNREVISIONED = ("warm_", "wake_", "egress")
+# The variable by which an agent server accepts small context windows, and its values.
+SHORT_WINDOWS, ALLOWING = "ALLOW_SHORT_CONTEXT_WINDOWS", ("true", "1", "yes")
 READ = sql_select(*all_columns(SandboxSpec)).where(col(SandboxSpec.id) == bind("spec_id"))
 
 
@@ -72,6 +74,11 @@ def is_choosable(session: Session, owner_id: str, spec_id: str) -> bool:
     settings = session.get(UserSettings, owner_id)
     named = settings.document.get("default_sandbox_spec_id") if settings else None
     return spec_id == named or session.get(SandboxSpec, spec_id) is not None
+
+
+def allow_short_windows(session: Session) -> bool:
+    """Whether the environment of a spec lets its agent servers accept small context windows."""
+    return any(spec.env.get(SHORT_WINDOWS, "").lower() in ALLOWING for spec in list_specs(session))
 
 
 def read_spec(database: Database, spec_id: str) -> SandboxSpec:

@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from api.errors.handlers import error_response, validation_entry
 from api.request.authentication import Caller, CurrentCaller
 from api.request.context import Context, ContextDep
+from api.request.context_window import check_context_window
 from api.routes.v0.legacy_route import LegacyRoute, replaced_by
 from api.schemas.v0.settings import Message, SettingsInfo, SettingsUpdate, in_clear, serialize_settings
 from shared.db.database import Session
@@ -65,11 +66,12 @@ def store(context: Context, caller: Caller, changes: dict[str, Any]) -> Message:
     """Store changes of settings, under their stored names, and the secrets of the same request.
 
     Raises:
-        RequestValidationError: the sandbox spec is unknown to the caller.
+        RequestValidationError: the sandbox spec is unknown to the caller, or see `check_context_window`.
     """
     sent = changes.pop("secrets_store", None) or {}
     with context.database.transaction() as session:
         _check_spec(session, caller, changes.get("default_sandbox_spec_id"))
+        check_context_window(session, changes.get("agent_settings", {}).get("llm"), "agent_settings_diff", "llm")
         settings_store.change(session, context.vault, caller.id, changes)
         secrets.put_custom_secrets(session, context.vault, caller.id, sent.get("custom_secrets") or {})
         secrets.put_provider_tokens(session, context.vault, caller.id, sent.get("provider_tokens") or {})

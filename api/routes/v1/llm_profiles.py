@@ -7,6 +7,7 @@ from fastapi import APIRouter, Body
 from api.errors.openapi import error_responses
 from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
+from api.request.context_window import check_context_window
 from api.schemas.v0.settings import in_clear
 from api.schemas.v1.llm_profiles import (
     ActivateProfileResponse,
@@ -48,13 +49,15 @@ def save_profile(
 ) -> ProfileMutationResponse:
     """Save an LLM configuration under a name; it replaces an existing one. 409 if there are too many."""
     request = request or SaveProfileRequest()
+    llm = None if request.llm is None else in_clear(request.llm)
     with context.database.transaction() as session:
+        check_context_window(session, llm, "llm")
         llm_profile_store.save(
             session,
             context.vault,
             caller.id,
             name,
-            None if request.llm is None else in_clear(request.llm),
+            llm,
             include_secrets=request.include_secrets,
             keep_key=request.preserve_existing_api_key,
         )

@@ -15,8 +15,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Part = Annotated[float, Field(gt=0, lt=1)]
 Flag = bool | None
 MaxSize = Annotated[int, Field(ge=20, le=2**31 - 1)]
-# The agent server refuses smaller ones (its `MIN_CONTEXT_WINDOW_TOKENS`): each start would fail.
-ContextWindow = Annotated[int, Field(ge=16_384, le=2**31 - 1)]
 Document = Annotated[dict[str, Any], BeforeValidator(check_texts)]
 Capabilities = Annotated[dict[Line, bool | Line | None], Field(max_length=50)]
 
@@ -49,7 +47,7 @@ class LlmConfig(Strict):
     temperature: Number | None = None
     top_p: Share | None = None
     top_k: Number | None = None
-    max_input_tokens: ContextWindow | None = None
+    max_input_tokens: Count | None = None
     max_output_tokens: Count | None = None
     model_canonical_name: Line | None = None
     api_mode: Literal["auto", "chat", "responses"] | None = None

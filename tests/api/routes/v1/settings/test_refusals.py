@@ -1,12 +1,15 @@
 """Invalid settings are refused, with the location of each error."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from httpx import Response
 
+from shared.db.database import Database
 from tests.api.routes.v1.settings.stored import JSON, KEYS, OPEN, read, refused, store
-from tests.factories import ApiUser
+from tests.factories import ApiUser, make_spec
 
 LONG = "x" * 10_001
 
@@ -186,7 +189,20 @@ def test_context_window_that_the_agent_server_refuses_is_refused(
     client: TestClient, user: ApiUser, tokens: int, status: int
 ) -> None:
     """Each start would fail."""
+    for response in store_context_window(client, user, tokens):
+        assert (response.is_success, "16384" in response.text) == (status == 200, status == 422), response.text
+
+
+def test_small_context_window_is_stored_if_the_agent_servers_of_a_spec_accept_it(
+    client: TestClient, user: ApiUser, database: Database
+) -> None:
+    make_spec(database, "short:1", position=1, env={"ALLOW_SHORT_CONTEXT_WINDOWS": "True"})
+    for response in store_context_window(client, user, 8192):
+        assert response.is_success, response.text
+
+
+def store_context_window(client: TestClient, user: ApiUser, tokens: int) -> Iterator[Response]:
+    """Store it in the settings, and in a profile."""
     llm = {"model": "openai/demo", "max_input_tokens": tokens}
     for path, body in (("settings", {"agent_settings_diff": {"llm": llm}}), ("settings/profiles/small", {"llm": llm})):
-        response = client.post(f"/api/v1/{path}", json=body, headers=user.headers)
-        assert (response.is_success, "16384" in response.text) == (status == 200, status == 422), response.text
+        yield client.post(f"/api/v1/{path}", json=body, headers=user.headers)
