@@ -2,13 +2,13 @@
 
 import json
 import queue
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 from shared.container_logs.printed_text import PrintedLine, PrintedLog
-from worker.engine.docker_engine import SANDBOX_LABEL
+from worker.engine.docker_engine import DISPLACED, SANDBOX_LABEL
 from worker.engine.protocol import ContainerRequest, ContainerState, ContainerStatus, ContainerSummary, EngineFailing
 
 # Docker's time of a start that has not happened.
@@ -98,6 +98,21 @@ class FakeContainer:
     @property
     def _configuration(self) -> dict[str, Any]:
         return next(map(json.loads, self.files.values()), {})
+
+
+def give_back(containers: dict[str, FakeContainer], name: str) -> None:
+    """Give a name back to the container of its sandbox, as the real engine does in an observation."""
+    if (found := containers.get(name)) is not None and found.own_name != name:
+        _rename(containers, found, found.own_name + (DISPLACED if found.own_name in containers else ""))
+    own = [each for each in containers.values() if each.own_name == name]
+    if name not in containers and len(own) == 1:
+        _rename(containers, own[0], name)
+
+
+def _rename(containers: dict[str, FakeContainer], container: FakeContainer, name: str) -> None:
+    del containers[container.request.name]
+    container.request = replace(container.request, name=name)
+    containers[name] = container
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from shared.clock import now
 from shared.container_logs.printed_text import PrintedLog
 from shared.ids import new_id
 from tests.fakes.agent_server import FakeAgentServer
-from tests.fakes.container import FakeContainer, Follower, printed
+from tests.fakes.container import FakeContainer, Follower, give_back, printed
 from worker.engine.docker_engine import FOLDERS, IDENTIFYING_LABELS, INSTALLATION_LABEL
 from worker.engine.protocol import (
     ACT_SECONDS,
@@ -88,10 +88,8 @@ class FakeEngine:
     def observe(self, name: str) -> ContainerStatus:
         self._enter("observe", name)
         with self._lock:
-            if (found := self.containers.get(name)) is not None and found.own_name not in self.containers:
-                found.request = replace(found.request, name=found.own_name)
-                self.containers[found.own_name], found = self.containers.pop(name), None
-            if found is None:
+            give_back(self.containers, name)
+            if (found := self.containers.get(name)) is None:
                 labels = self.volumes.get(name)
                 return ContainerStatus(ContainerState.ABSENT, has_volume=labels is not None, labels=dict(labels or {}))
             return found.status

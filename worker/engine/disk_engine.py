@@ -11,7 +11,14 @@ from shared.observability import failpoints
 from worker.engine.disk_images import volume_options
 from worker.engine.disks import Disks, find_disks
 from worker.engine.docker_client import find_object, idempotent
-from worker.engine.docker_engine import DISPLACED, INSTALLATION_LABEL, READ_SECONDS, SANDBOX_LABEL, DockerEngine
+from worker.engine.docker_engine import (
+    DISPLACED,
+    INSTALLATION_LABEL,
+    READ_SECONDS,
+    SANDBOX_LABEL,
+    DockerEngine,
+    own_name,
+)
 from worker.engine.protocol import (
     ACT_SECONDS,
     ContainerRequest,
@@ -75,17 +82,17 @@ class DiskEngine(DockerEngine):
     def _observe_own(self, name: str) -> ContainerStatus:
         """Inspect the container after another sandbox's container has lost this name, which something else gave it."""
         found = super().observe(name)
-        if (own_name := _find_own_name(name, found)) == name:
+        if (owned_name := _find_own_name(name, found)) == name:
             return found
-        log.warning("container_displaced", container=own_name, found=name)
+        log.warning("container_displaced", container=owned_name, found=name)
         with self._clients.acquire(READ_SECONDS) as api:
-            for free_name in (own_name, own_name + DISPLACED):
+            for free_name in (owned_name, owned_name + DISPLACED):
                 with idempotent():
                     api.rename(found.container_id, free_name)
                     break
         found = super().observe(name)
         if _find_own_name(name, found) != name:
-            raise EngineFailing(f"the container {name} is {own_name}'s: rename it with docker rename")
+            raise EngineFailing(f"the container {name} is {owned_name}'s: rename it with docker rename")
         return found
 
     def _restore_name(self, name: str) -> bool:
@@ -188,7 +195,5 @@ class DiskEngine(DockerEngine):
 
 
 def _find_own_name(name: str, found: ContainerStatus) -> str:
-    """The name that a container's labels give it; without a container or a label, the name itself."""
-    prefix, _, sandbox_id = name.partition("-")
-    labelled = sandbox_id if found.state == ContainerState.ABSENT else found.labels.get(SANDBOX_LABEL, sandbox_id)
-    return f"{prefix}-{labelled}"
+    """The name that a container's labels give it; without a container, whose labels are a volume's, the name itself."""
+    return name if found.state == ContainerState.ABSENT else own_name(found.labels, name)

@@ -1,7 +1,7 @@
 """The Docker Engine. Only this file and `docker_client` import `docker`; each call has its own client."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import datetime
 from typing import Any
@@ -270,6 +270,11 @@ class DockerEngine:
     def _remove_volume(self, name: str) -> None:
         with self._clients.acquire(ACT_SECONDS) as api, idempotent():
             api.remove_volume(name)
+
+
+def own_name(labels: Mapping[str, str], name: str) -> str:
+    """The name that a container's labels give it, and that something else may have changed to `name`."""
+    return f"aw-{labels[SANDBOX_LABEL]}" if SANDBOX_LABEL in labels else name
 
 
 def _time_of(api: APIClient, name: str, path: str) -> datetime | None:

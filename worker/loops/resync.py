@@ -12,7 +12,7 @@ from shared.sandboxes.queries import ResyncRow
 from shared.sql import clock_steps
 from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
-from worker.engine.docker_engine import SANDBOX_LABEL
+from worker.engine.docker_engine import own_name
 from worker.engine.protocol import ContainerState, ContainerSummary
 from worker.loops.attempts import attempt_each, forget_others
 from worker.loops.quarantine import pause_running, quarantine_unknown
@@ -100,9 +100,7 @@ def _correct_deadlines(context: WorkerContext, rows: Iterable[ResyncRow]) -> Non
 
 
 def _own_name(item: ContainerSummary) -> str:
-    """The name of a container's sandbox, which something else may have given to another container."""
-    sandbox_id = item.labels.get(SANDBOX_LABEL)
-    return item.name if sandbox_id is None else container_name(sandbox_id)
+    return own_name(item.labels, item.name)
 
 
 def _is_own_name(name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import structlog
 
-from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL, own_name
 from worker.engine.protocol import (
     ContainerStatus,
     ContainerSummary,
@@ -62,7 +62,10 @@ def locate(
     doubtful = {sandbox_id for sandbox_id, each in located.items() if bool(each.address) != runs[sandbox_id]}
     observed: dict[str, SandboxAddress | None] = {}
     while doubtful := (doubtful | _sharing(located)) - observed.keys():
-        observed |= _observe(engine, network, {sandbox_id: entries[sandbox_id].name for sandbox_id in sorted(doubtful)})
+        found = {sandbox_id: entries[sandbox_id] for sandbox_id in sorted(doubtful)}
+        # By their own names: what has their present ones may be another's when they are observed.
+        names = {sandbox_id: own_name(each.labels, each.name) for sandbox_id, each in found.items()}
+        observed |= _observe(engine, network, names)
         located |= {sandbox_id: each for sandbox_id, each in observed.items() if each is not None}
     unknown = {sandbox_id for sandbox_id, each in observed.items() if each is None} | _sharing(located)
     return SandboxAddresses(

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from shared.models import Sandbox
 from shared.states import Desired
-from tests.factories import ApiUser
+from tests.factories import ApiUser, make_spec
 from tests.worker.network.testbed import NetworkTestbed
-from tests.worker.scenarios import running, set_desired
+from tests.worker.scenarios import change, running, set_desired
 from worker.engine.protocol import ContainerState, ContainerSummary, EngineError, EngineRefused, EngineUnavailable
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
@@ -116,3 +117,20 @@ def test_list_that_agrees_with_the_database_needs_no_observation(testbed: Networ
     testbed.engine.calls.clear()
     testbed.isolation.refresh()
     assert "observe" not in {verb for verb, _ in testbed.engine.calls}
+
+
+def test_address_of_another_sandbox_with_the_name_gets_no_rules(
+    testbed: NetworkTestbed, user: ApiUser, sandbox_id: str
+) -> None:
+    """Something else has swapped the names of two containers. One has ended, and so its entry is doubtful."""
+    address, ended, engine = testbed.address(sandbox_id), running(testbed.context, user), testbed.engine
+    make_spec(testbed.context.database, "other", egress="203.0.113.0/24")
+    change(testbed.context, Sandbox, ended, spec_id="other")
+    engine.stop(container_name(ended), 0)
+    swapped = [engine.containers.pop(container_name(each)) for each in (sandbox_id, ended)]
+    for container, name in zip(swapped, map(container_name, (ended, sandbox_id)), strict=True):
+        container.request = replace(container.request, name=name)
+        engine.containers[name] = container
+    testbed.isolation.refresh()
+    assert testbed.rules.networks == frozenset()
+    assert testbed.rules.sandboxes == {address}
