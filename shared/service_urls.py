@@ -4,7 +4,7 @@ import re
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
@@ -38,8 +38,8 @@ def check_database_url(url: str) -> str:
 
 
 def sqlite_url(file: Path) -> str:
-    """SQLAlchemy's URL of a file, in whose path `?` and `%` would have a meaning."""
-    return f"sqlite:///{quote(str(file))}"
+    """SQLAlchemy's URL of a file, in whose path `?` and `%` would have a meaning. Other characters stay as they are."""
+    return "sqlite:///" + str(file).replace("%", "%25").replace("?", "%3F")
 
 
 def check_broker_url(url: str) -> str:

@@ -95,7 +95,7 @@ def test_defaults_are_in_the_var_directory(tmp_path: Path) -> None:
     assert default.broker == f"redis+socket://{tmp_path}/var/run/broker.sock"
 
 
-@pytest.mark.parametrize("name", ["what?", "a%41", "50%", "a b#c@d:e", "é"])
+@pytest.mark.parametrize("name", ["what?", "a%41", "50%", "a b#c@d:e", "é", "latin-\udce9%"])
 def test_database_is_in_a_var_directory_of_any_name(tmp_path: Path, name: str) -> None:
     """In a URL, `?` would end its path, and `%41` would be another name."""
     var = tmp_path / name
