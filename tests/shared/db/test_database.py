@@ -16,7 +16,7 @@ from sqlmodel import Session, col, select
 from shared.cli.local.installation import LocalInstallation
 from shared.clock import now
 from shared.db.database import UNAVAILABLE, Database
-from shared.models import Node, User
+from shared.models import Node, SandboxSpec, User
 from shared.settings import Settings
 from tests.factories import ApiUser, make_conversation, make_event, make_node, make_sandbox
 from tests.services.stores import PostgresStores
@@ -221,8 +221,10 @@ def test_installation_is_migrated_again_with_any_default(postgres_stores: Postgr
     with postgres_stores.fresh() as url:
         set_default(url, "datestyle = 'SQL, DMY'")
         installation = LocalInstallation(Settings(database_url=url, var_dir=tmp_path))
-        for _ in range(2):
-            installation.prepare()
+        installation.prepare()
+        installation.prepare()  # reads the times of the specs
+        with closing(Database(url)) as database:
+            assert list(database.fetch(select(SandboxSpec.id), {})) == [(Settings().default_sandbox_image,)]
 
 
 def set_default(url: str, default: str) -> None:
