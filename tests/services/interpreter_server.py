@@ -33,7 +33,7 @@ Program = Callable[[], None]
 
 
 class InterpreterServer:
-    """Forks interpreters, tells their exit statuses, and ends those whose requesters have ended."""
+    """Forks interpreters, reports their exit statuses, and ends those whose requesters have ended."""
 
     def __init__(self, listener: socket.socket, holder: socket.socket) -> None:
         self._listener, self._holders = listener, {holder}
@@ -62,15 +62,14 @@ class InterpreterServer:
         pid, requester = self._running.pop(pidfd)
         os.close(pidfd)
         _, status = os.waitpid(pid, 0)
-        with suppress(BrokenPipeError):
-            requester.send(str(os.waitstatus_to_exitcode(status)).encode())
+        _send(requester, str(os.waitstatus_to_exitcode(status)).encode())
         requester.close()
 
     def _accept(self) -> Program | None:
         connection, _ = self._listener.accept()
         message, descriptors, _, _ = socket.recv_fds(connection, MAX_REQUEST, 3)
         if message == HOLD:
-            connection.send(READY)
+            _send(connection, READY)
             self._holders.add(connection)
             return None
         if not message:
@@ -83,8 +82,7 @@ class InterpreterServer:
         for descriptor in descriptors:
             os.close(descriptor)
         self._running[os.pidfd_open(pid)] = pid, connection
-        with suppress(BrokenPipeError):
-            connection.send(str(pid).encode())
+        _send(connection, str(pid).encode())
         return None
 
     def _close(self, connection: socket.socket) -> None:
@@ -92,6 +90,12 @@ class InterpreterServer:
             each.close()
         for pidfd in self._running:
             os.close(pidfd)
+
+
+def _send(connection: socket.socket, message: bytes) -> None:
+    """Send a message, unless the other process has ended, with or without unread messages."""
+    with suppress(BrokenPipeError, ConnectionResetError):
+        connection.send(message)
 
 
 def _prepare(

@@ -1,5 +1,7 @@
 """Forked interpreters behave as new ones, and end with the tests."""
 
+import select
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.services import interpreters as module
 from tests.services.directories import REPOSITORY
 from tests.services.interpreters import SERVERS, Interpreters, interpreters
 from tests.waiting import eventually
@@ -87,6 +90,20 @@ def test_fork_ends_with_the_process_that_started_it(tmp_path: Path, *, is_shared
             assert child.exists()
             parent.kill()
         eventually(lambda: not child.exists())
+
+
+def test_server_outlives_a_process_that_ends_before_it_reads_the_pid(
+    forked: Interpreters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(connection: socket.socket) -> None:
+        select.select([connection], [], [])
+        connection.close()
+
+    server = forked.run(*ASK, cwd=tmp_path).stdout
+    with monkeypatch.context() as patched, (tmp_path / "log").open("w") as log:
+        patched.setattr(module, "Interpreter", end)
+        forked.start("-c", "import time; time.sleep(60)", cwd=tmp_path, stdout=log)
+    assert forked.run(*ASK, cwd=tmp_path).stdout == server
 
 
 def test_server_is_shared_and_ends_with_the_last_that_holds_it(tmp_path: Path) -> None:
