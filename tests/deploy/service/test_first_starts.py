@@ -41,7 +41,7 @@ def test_loser_of_two_first_starts_reports_the_other_and_creates_no_user(
     with os.fdopen(theirs) as stdin, os.fdopen(ours, "w"):
         starts = {start(interpreters, folder, log, stdin): log for log in logs}
         eventually(lambda: any(each.poll() is not None for each in starts), deadline_seconds=60)
-    [loser] = [each for each in starts if each.poll() is not None]
+        [loser] = [each for each in starts if each.poll() is not None]
     [winner] = [each for each in starts if each is not loser]
     winner.wait(60)
     said, done = starts[loser].read_text(), starts[winner].read_text()
