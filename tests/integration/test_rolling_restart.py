@@ -29,7 +29,7 @@ NOTICED_SECONDS = 1.0
 # With two processes of each kind, one runs while the other restarts; with one, requests and jobs wait for it.
 PROCESSES = tuple(f"{kind}.{number + 1}" for kind in ("worker", "web") for number in range(COUNT))
 
-# The service of the first test is the one that `test_own_users` continues.
+# The service of the first test is the one that `test_separate_users` continues.
 pytestmark = pytest.mark.xdist_group("service_of_root")
 
 

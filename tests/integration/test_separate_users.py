@@ -26,7 +26,7 @@ from tests.waiting import eventually
 SANDBOXES = "/api/v1/sandboxes"
 STRANGER = 64999
 
-# `test_rolling_restart` uses the service of root before.
+# `test_rolling_restart`, which sorts before this file, uses the service of root first.
 pytestmark = pytest.mark.xdist_group("service_of_root")
 
 
