@@ -19,7 +19,7 @@ from tests.waiting import eventually
 
 DUMMIES = """\
 web: echo "I am $$"; exec sleep 600
-worker: trap 'echo my last words; exit' TERM; sleep 600 & echo working; while :; do sleep 0.1; done
+worker: trap 'echo my last words; exit' TERM; sleep 60 & echo working; while :; do sleep 0.1; done
 """
 
 
