@@ -110,6 +110,44 @@ class Interpreters:
             return Interpreter(connection)
 
 
+class NewInterpreters(Interpreters):
+    """Starts new interpreters, which import what they need by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__(address="")
+
+    def start(
+        self,
+        *arguments: str,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        stdin: IO[str] | None = None,
+        stdout: IO[str],
+        stderr: IO[str] | None = None,
+    ) -> Interpreter:
+        """Start `python` with these arguments, with the same streams."""
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig=KILL", sys.executable, *arguments],
+            cwd=cwd,
+            env=env,
+            stdin=stdin or subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr or stdout,
+            start_new_session=True,
+        )
+        return _NewInterpreter(process)
+
+
+class _NewInterpreter(Interpreter):
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.returncode = None
+        self._process, self.pid = process, process.pid
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.returncode = self._process.wait(timeout)
+        return self.returncode
+
+
 @contextmanager
 def interpreters(
     directory: Path, modules: Sequence[str] = IMPORTED_BEFOREHAND, launcher: Sequence[str] = ()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.services import interpreters as module
 from tests.services.directories import REPOSITORY
-from tests.services.interpreters import SERVERS, Interpreters, interpreters
+from tests.services.interpreters import SERVERS, Interpreters, NewInterpreters, interpreters
 from tests.waiting import eventually
 
 SHOW = """
@@ -64,6 +64,12 @@ def test_fork_has_what_a_new_interpreter_has(forked: Interpreters, tmp_path: Pat
     found = forked.run(*arguments, cwd=tmp_path, env=environment)
     assert expected.stdout
     assert (found.returncode, found.stdout, found.stderr) == (0, expected.stdout, expected.stderr)
+
+
+def test_new_interpreter_has_imported_nothing(tmp_path: Path) -> None:
+    code = "import sys; print('socket' in sys.modules); sys.exit(3)"
+    done = NewInterpreters().run("-c", code, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (3, "False\n")
 
 
 @pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
