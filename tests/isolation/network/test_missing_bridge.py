@@ -99,8 +99,8 @@ class Node:
         user, system = Path(f"/proc/{self.door}/stat").read_text().rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
-    def has_repeated(self) -> bool:
-        """Whether the machine has sent a packet to the sandbox again."""
+    def has_retransmitted(self) -> bool:
+        """Whether the machine has retransmitted a packet to the sandbox."""
         return "backoff:" in self.machine.run("ss", "-tin", "dport", "=", f":{AGENT}")
 
     def is_served(self) -> bool:
@@ -162,7 +162,7 @@ def test_open_connection_waits_for_the_bridge(node: Node, lost: str) -> None:
         node.machine.run(*LOST[lost].split())
         assert first.step() == "sent"
         assert node.request_door().startswith("HTTP/1.1 503")
-        eventually(node.has_repeated, deadline_seconds=30)
+        eventually(node.has_retransmitted, deadline_seconds=30)
         assert node.heard() == 0
         node.machine.run("sh", "-c", MAKE_BRIDGE)
         assert first.read() == "HTTP/1.1 200 OK"

@@ -99,7 +99,7 @@ def test_renamed_container_gets_its_name_back(docker: DiskEngine, request_: Cont
 
 
 def test_swapped_names_lead_to_no_other_sandbox_s_container(docker: DiskEngine, request_: ContainerRequest) -> None:
-    names = started(docker, request_), started(docker, another_sandbox_s(request_))
+    names = started(docker, request_), started(docker, for_another_sandbox(request_))
     ids = [docker.observe(name).container_id for name in names]
     with docker._clients.acquire(5) as api:
         for container, name in zip((ids[0], ids[1], ids[0]), ("swapped", *names), strict=True):
@@ -109,7 +109,7 @@ def test_swapped_names_lead_to_no_other_sandbox_s_container(docker: DiskEngine, 
     assert [docker.observe(name).state for name in names] == [ContainerState.ABSENT, ContainerState.RUNNING]
 
 
-def another_sandbox_s(request: ContainerRequest) -> ContainerRequest:
+def for_another_sandbox(request: ContainerRequest) -> ContainerRequest:
     sandbox_id = new_id()
     return replace(request, name=f"aw-{sandbox_id}", labels=request.labels | {SANDBOX_LABEL: sandbox_id})
 
@@ -133,7 +133,7 @@ def test_follow_reports_outside_changes(
     changes = docker.follow(installation)
     follower = threading.Thread(target=lambda: reported.extend(changes))
     follower.start()
-    first, second, last = (another_sandbox_s(request_) for _ in range(3))
+    first, second, last = (for_another_sandbox(request_) for _ in range(3))
     with docker_engine(installation) as another:
         started(another, first)
         docker.unpause(first.name)  # has no effect, so no event is expected
