@@ -30,8 +30,8 @@ from api.sandbox_proxy.request import SESSION_KEY, ProxyRequest
 from api.sandbox_proxy.server_connection import MAX_QUEUE, CountedConnection, SandboxConnect
 from api.sandbox_proxy.throttle import Throttle
 from api.sandbox_proxy.wake import Waker
-from api.server.connections import MAX_AUTH_BYTES
 from api.server.counted_websockets import Buffers
+from api.server.limits import MAX_AUTH_BYTES
 from api.server.websockets import KeyLimits
 from shared.agent_server.errors import AgentServerError, AgentServerUnreachable
 from shared.db.database import StoreError

@@ -17,9 +17,7 @@ from api.server.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, Connec
 from api.server.read_deadlines import ReadDeadline, run_after_reading, waiting_bytes
 from api.server.slow_connections import SlowConnections
 from api.server.timeouts import BODY_TIMEOUT, CROWDED, HEAD_TIMEOUT, timeout_response
-
-# Max bytes of a websocket's first message if it must contain the key; a key is much shorter.
-MAX_AUTH_BYTES = 4096
+from api.server.unchunked_responses import without_chunks
 
 
 def limited_http(limits: ConnectionLimits) -> type["LimitedHttp"]:
@@ -223,7 +221,7 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
             self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
+        self._running, app = cycle, without_chunks(cycle, app)
         super()._start_asgi_task(cycle, partial(run_after_reading, cycle, app) if self.flow.write_paused else app)
 
     def _can_respond(self) -> bool:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 MAX_HEAD_BYTES = 65_536
 # Max headers of a request. The proxy adds some when it forwards the request, and a door accepts 255.
 MAX_HEADERS = 200
+# Max bytes of a websocket's first message if it must contain the key; a key is much shorter.
+MAX_AUTH_BYTES = 4096
 # Max requests that wait for the response to an earlier one of their connection. One more ends the connection.
 MAX_PIPELINED = 16
 # File descriptors of a proxied connection, one on each side, and of all else: the database, the broker, git providers.

@@ -15,7 +15,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import ProtocolError
 from websockets.frames import CTRL_OPCODES, Frame
 
-from api.server.connections import MAX_AUTH_BYTES
+from api.server.limits import MAX_AUTH_BYTES
 
 # In a websocket's scope, under `extensions`.
 KEY_LIMITS = "agent_workspace.key_limits"

@@ -88,3 +88,17 @@ def test_whitespace_around_a_header_s_value_is_no_part_of_it() -> None:
     with serving(echo, lifespan="off", **LIMITED) as url, socket.create_connection(address_of(url)) as connection:
         connection.sendall(REQUEST[:-2] + b"X-Own: \t a b \t \r\n\r\n")
         assert b"<a b>" in answer_of(connection)
+
+
+def test_response_to_http_1_0_is_not_chunked() -> None:
+    """Its clients take chunks for a part of the body: archives were damaged."""
+
+    async def stream(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"PK", "more_body": True})
+        await send({"type": "http.response.body", "body": b"end"})
+
+    with serving(stream, lifespan="off", **LIMITED) as url, socket.create_connection(address_of(url)) as connection:
+        connection.sendall(REQUEST.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        head, body = answer_of(connection).split(b"\r\n\r\n", 1)
+    assert (body, b"chunked" in head) == (b"PKend", False)

@@ -18,7 +18,7 @@ from websockets.frames import Frame, Opcode
 from websockets.sync.client import ClientConnection, connect
 
 from api.server import websockets
-from api.server.connections import MAX_AUTH_BYTES
+from api.server.limits import MAX_AUTH_BYTES
 from api.server.websockets import MAX_AUTH_FRAMES, MAX_TINY_FRAGMENTS, LimitedWebSocket, find_key_limits
 from tests.api.server.test_connections import LIMITED, address_of, application
 from tests.services.asgi import serving
