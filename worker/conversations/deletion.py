@@ -1,5 +1,7 @@
 """The deletion of a conversation: its events now, and its copy on the agent server as soon as the sandbox runs."""
 
+import time
+
 import structlog
 
 from shared.agent_server.errors import AgentServerRefused
@@ -33,11 +35,18 @@ def delete_from_agent_server(context: WorkerContext, conversation: Conversation)
 
 
 def _remove_events(context: WorkerContext, conversation: Conversation) -> None:
+    """Remove all events, in transactions of a limited size, with a pause as long as each transaction.
+
+    SQLite's writers look for its lock now and then. Without pauses, those of other users would mostly find it taken.
+    """
     more = True
     while more:
         context.renewer.mark_progress(Conversation, conversation)
+        began = time.monotonic()
         with context.database.transaction() as session:
             more = conversation_deletion.remove_events(session, conversation.id, conversation.owner_id)
+        if more:
+            time.sleep(time.monotonic() - began)
 
 
 def _delete_children(context: WorkerContext, conversation: Conversation) -> None:

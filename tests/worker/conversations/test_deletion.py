@@ -138,8 +138,12 @@ class TestRunningSandbox:
         for _ in range(4):
             make_event(context.database, conversation)
         delete(context, user, conversation)
+        pauses: list[float] = []
+        monkeypatch.setattr("worker.conversations.deletion.time.sleep", pauses.append)
         refresh_conversation(context, conversation.id)
         assert_deleted(context, conversation, server)
+        # SQLite's writers would find its lock taken again and again.
+        assert [pause > 0 for pause in pauses] == [True] * 2
 
     def test_deletion_removes_old_tombstones_beyond_the_limit(
         self,
