@@ -15,7 +15,7 @@ from tests.drills.requests import Entry, Outcome, Verb
 from tests.drills.row_checks import LEGAL_TRANSITIONS
 
 DOOMED = "broken"
-LATER = after(60)
+LATER = after(3600)
 
 
 def sandbox(sandbox_id: str = "s", status: Status = Status.RUNNING, **columns: Any) -> Sandbox:

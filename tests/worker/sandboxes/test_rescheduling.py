@@ -1,5 +1,7 @@
 """A sandbox that one engine refuses is rescheduled to another node, and the first node's circuit breaker may open."""
 
+from dataclasses import replace
+
 import pytest
 from sqlmodel import select
 
@@ -10,6 +12,7 @@ from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import another, assert_at_rest, change, hooked_context, row, running, set_desired, start
 from worker.context import WorkerContext
+from worker.engine.docker_engine import SANDBOX_LABEL
 from worker.engine.protocol import ContainerState
 from worker.loops.heartbeat import send_heartbeat
 from worker.loops.resync import resync
@@ -225,7 +228,9 @@ def test_container_that_a_slow_worker_creates_late_is_removed(
     late = start(context, user)
     reconcile(context, late)
     name = container_name(sandbox_id)
-    engine.containers[name] = engine.containers[container_name(late)]
+    created = engine.containers[container_name(late)]
+    request = replace(created.request, name=name, labels={**created.request.labels, SANDBOX_LABEL: sandbox_id})
+    engine.containers[name] = replace(created, request=request, container_id="late")
     engine.volumes[name] = engine.volumes[container_name(late)]
     resync(context)
     assert set(engine.containers) == set(engine.volumes) == {container_name(late)}
