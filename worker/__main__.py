@@ -28,9 +28,9 @@ from shared.changes.notifier import ChangeNotifier
 from shared.cli.process_settings import read_settings
 from shared.crypto import Vault
 from shared.db import unfinished_restore
-from shared.db.database import Database
+from shared.db.database import UNAVAILABLE, Database
 from shared.db.database_clock import keep_clock_synced, sync_clock
-from shared.db.waiting import await_schema
+from shared.db.waiting import await_database, await_schema
 from shared.errors import Conflict, Invalid, Unavailable
 from shared.nodes import registry as node_registry
 from shared.observability.correlation import configure_traces
@@ -103,7 +103,7 @@ def main() -> None:
         check_runtimes(context)
         await_right_clock(context)
         context.network.refresh()  # no container starts before its rules are written
-        send_heartbeat(context)  # first: a sandbox that failed over while this worker was down must not run twice
+        send_first_heartbeat(context)  # now: a sandbox that failed over while this worker was down must not run twice
     except Conflict as error:
         raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-its-engine-or-its-name')}") from None
     except EngineRefused as error:
@@ -272,6 +272,15 @@ def await_right_clock(context: WorkerContext) -> None:
     while clock.is_wrong():
         send_heartbeat(context)  # reports the wrong clock
         time.sleep(context.settings.heartbeat_seconds)
+
+
+def send_first_heartbeat(context: WorkerContext) -> None:
+    """Send a heartbeat as soon as the database takes writes: its disk may be full."""
+    url, seconds = context.database.engine.url, context.settings.database_wait_seconds
+    try:
+        await_database(partial(send_heartbeat, context), url, seconds, UNAVAILABLE)
+    except Unavailable as error:
+        raise SystemExit(f"worker: {error}") from None
 
 
 def send_heartbeat_or_exit(context: WorkerContext, detector: NodeFailureDetector) -> None:

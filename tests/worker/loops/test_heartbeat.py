@@ -4,6 +4,7 @@ import signal
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import event
 
 from shared.clock import now
 from shared.errors import Conflict
@@ -13,7 +14,7 @@ from shared.states import NodeStatus
 from tests.factories import NODE_ID, ApiUser, make_node
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenarios import change, row, running
-from worker.__main__ import send_heartbeat_or_exit
+from worker.__main__ import send_first_heartbeat, send_heartbeat_or_exit
 from worker.context import WorkerContext
 from worker.engine.requirements import find_disk_shortage
 from worker.loops.failover import NodeFailureDetector
@@ -31,6 +32,25 @@ def test_first_heartbeat_creates_the_node(context: WorkerContext) -> None:
         session.delete(session.get_one(Node, NODE_ID))
     found = node_after_heartbeat(context)
     assert (found.status, found.capacity, found.detail) == (NodeStatus.READY, context.settings.node_capacity, None)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_first_heartbeat_waits_until_the_database_can_be_written(
+    context: WorkerContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker ended with a traceback while the database's disk was full."""
+    change(context, Node, NODE_ID, status=NodeStatus.LOST)
+    engine, refuse = context.database.engine, "PRAGMA query_only = 1"
+    engine.dispose()
+    event.listen(engine, "connect", takes_no_writes := lambda connection, _: connection.execute(refuse))
+
+    def repair(_pause: float) -> None:
+        event.remove(engine, "connect", takes_no_writes)
+        engine.dispose()
+
+    monkeypatch.setattr("shared.db.waiting.time.sleep", repair)
+    send_first_heartbeat(context)
+    assert row(context, Node, NODE_ID).status == NodeStatus.READY
 
 
 def test_node_without_its_engine_is_lost_until_it_is_back(context: WorkerContext, engine: FakeEngine) -> None:
