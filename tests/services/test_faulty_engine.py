@@ -84,7 +84,7 @@ def faulty(engine: Answering) -> Iterator[FaultyEngine]:
         yield faulty
 
 
-def send(faulty: FaultyEngine, method: str = "POST", times: int = 1, seconds: float = 0.3) -> list[int]:
+def send(faulty: FaultyEngine, method: str = "POST", times: int = 1, seconds: float = 10) -> list[int]:
     """Send requests on one connection; return their statuses."""
     transport = httpx.HTTPTransport(uds=faulty.host.removeprefix("unix://"))
     with httpx.Client(transport=transport, base_url="http://engine", timeout=seconds) as client:
@@ -108,24 +108,24 @@ def test_failed_request_gets_a_500(
 
 
 @pytest.mark.parametrize(
-    ("mode", "error"),
+    ("mode", "seconds", "error"),
     [
-        (FailureMode.DROP, httpx.RemoteProtocolError),
-        (FailureMode.CUT, httpx.RemoteProtocolError),
-        (FailureMode.SWALLOW, httpx.ReadTimeout),
-        (FailureMode.DELAY, httpx.ReadTimeout),
+        (FailureMode.DROP, 10, httpx.RemoteProtocolError),
+        (FailureMode.CUT, 10, httpx.RemoteProtocolError),
+        (FailureMode.SWALLOW, 0.3, httpx.ReadTimeout),
+        (FailureMode.DELAY, 0.3, httpx.ReadTimeout),
     ],
 )
 def test_request_is_executed_and_its_response_fails(
-    faulty: FaultyEngine, engine: Answering, mode: FailureMode, error: type[Exception]
+    faulty: FaultyEngine, engine: Answering, mode: FailureMode, seconds: float, error: type[Exception]
 ) -> None:
     faulty.failure = Failure(mode, seconds=1)
     with pytest.raises(error):
-        send(faulty)
+        send(faulty, seconds=seconds)
     assert engine.requested == ["POST /act"]
     assert faulty.injected == {mode: 1}
     faulty.failure = None
-    assert send(faulty, seconds=10) == [200]
+    assert send(faulty) == [200]
 
 
 @pytest.mark.parametrize(("method", "status"), [("GET", 200), ("POST", 500)])
