@@ -33,7 +33,8 @@ from tests.stages.statements import read_choice, runs_on_postgresql
 
 # Left out of `make unit`: tests of tests, of deployment, of servers and of a real broker, which start processes; tests
 # that wait for the timeouts of stalled or hostile peers; tests with filled databases, recordings or megabytes of input;
-# and tests of all operations, of all git hosts, or of all points at which a start can end.
+# and tests of all operations, of all git hosts, or of all points at which a worker can die or a
+# start can end.
 NOT_IN_THE_INNER_LOOP = (
     "tests/api/agent_server/test_hostile_operations.py",
     "tests/api/git/test_failures.py",
@@ -78,6 +79,7 @@ NOT_IN_THE_INNER_LOOP = (
     "tests/test_selection.py",
     "tests/test_suite.py",
     "tests/worker/agent_server/test_hostile_servers.py",
+    "tests/worker/conversations/message_delivery/test_no_duplicates.py",
     "tests/worker/conversations/test_many_children.py",
     "tests/worker/conversations/test_quoted_secrets.py",
     "tests/worker/conversations/test_start_cancellations.py",
@@ -86,8 +88,10 @@ NOT_IN_THE_INNER_LOOP = (
     "tests/worker/loops/test_dead_workers.py",
     "tests/worker/loops/test_sweep_plans.py",
     "tests/worker/network/test_routes.py",
+    "tests/worker/sandboxes/reconciler/test_engine_in_trouble.py",
     "tests/worker/sandboxes/test_plan_walk.py",
     "tests/worker/sandboxes/test_reconciler_properties.py",
+    "tests/worker/sandboxes/test_rescheduling.py",
     "tests/worker/test_celery_consumer.py",
     "tests/worker/test_garbage_messages.py",
     "tests/worker/test_interleavings.py",
