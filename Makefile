@@ -25,11 +25,11 @@ demo: ## Show one conversation with a scripted model on a running service
 	@deploy/setup
 	@exec .venv/bin/python -m deploy.demo
 
-test: ## Run all tests, as continuous integration does (15 minutes)
+test: ## Run all tests, as continuous integration does (14 minutes)
 	@deploy/setup test
 	@exec .venv/bin/python -m tests.stages ci
 
-unit: ## Run the tests that need no engine, on SQLite (100 seconds)
+unit: ## Run the tests that need no engine, on SQLite (90 seconds)
 	@deploy/setup unit
 	@exec .venv/bin/python -m tests.stages unit
 
