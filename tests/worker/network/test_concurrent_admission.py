@@ -1,6 +1,5 @@
 """Admissions and withdrawals while a resync, or another sandbox's withdrawal, is under way."""
 
-import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -147,7 +146,7 @@ def test_start_at_an_address_that_another_worker_revoked_is_admitted(testbed: Ne
     other.refresh()
     address, admitted = testbed.address(sandbox_id), testbed.rules
     for desired, network in ((Desired.STOPPED, other), (Desired.RUNNING, testbed.isolation)):
-        testbed.engine._addresses = itertools.count(1)  # as Docker, which gives the address that became free
+        testbed.reuse_addresses()
         set_desired(testbed.context, sandbox_id, desired)
         reconcile(replace(testbed.context, network=network), sandbox_id)
     assert (testbed.address(sandbox_id), testbed.rules) == (address, admitted)
@@ -171,7 +170,7 @@ def test_start_during_a_resync_with_an_older_list_is_admitted(
         listed = list_containers(installation)
         set_desired(testbed.context, sandbox_id, Desired.STOPPED)
         reconcile(replace(testbed.context, network=other), sandbox_id)
-        testbed.engine._addresses = itertools.count(1)
+        testbed.reuse_addresses()
         testbed.engine.before["start"] = await_comparison
         set_desired(testbed.context, sandbox_id, Desired.RUNNING)
         start.start()
@@ -198,7 +197,7 @@ def test_removal_keeps_the_rules_of_the_next_sandbox_of_another_worker_at_the_ad
 
     def start_another(_name: str) -> None:
         del testbed.engine.before["remove"]
-        testbed.engine._addresses = itertools.count(1)
+        testbed.reuse_addresses()
         testbed.engine.containers[container_name(former)].address = ""
         started.append(running(replace(testbed.context, network=other), user))
 
@@ -224,7 +223,7 @@ def test_removal_during_a_boot_keeps_the_rules_of_the_next_sandbox_at_the_addres
 
     def start_another(_name: str) -> None:
         del testbed.engine.before["remove_volume"]
-        testbed.engine._addresses = itertools.count(1)
+        testbed.reuse_addresses()
         started.append(running(replace(testbed.context, network=other), user))
 
     testbed.engine.before["remove_volume"] = start_another
@@ -263,9 +262,7 @@ def test_end_of_a_container_keeps_the_rules_of_the_next_sandbox_at_the_address(
     former = running(testbed.context, user)
     other.refresh()
     address = testbed.address(former)
-    testbed.engine.stop(container_name(former), 0)
-    testbed.engine.containers[container_name(former)].address = ""
-    testbed.engine._addresses = itertools.count(1)
+    testbed.end_container(former)
     latter = running(replace(testbed.context, network=other), user)
     change(testbed.context, Sandbox, former, due_at=now())
     reconcile(testbed.context, former)

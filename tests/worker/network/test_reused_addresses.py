@@ -1,6 +1,5 @@
 """Addresses that another worker's sandbox gets: it has its own access there, and nothing of the former sandbox's."""
 
-import itertools
 from dataclasses import replace
 
 from shared.clock import now
@@ -10,7 +9,6 @@ from tests.factories import ApiUser, make_spec
 from tests.worker.network.testbed import NetworkTestbed
 from tests.worker.scenarios import change, row, running, set_desired
 from worker.network.isolation import NetworkIsolation
-from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
 
@@ -26,9 +24,7 @@ def test_next_sandbox_at_the_address_of_one_that_has_ended_reaches_nothing_of_it
     testbed.isolation.refresh()
     address = testbed.address(former)
     assert testbed.rules.networks == {f"{address} . 203.0.113.0/24"}
-    testbed.engine.stop(container_name(former), 0)
-    testbed.engine.containers[container_name(former)].address = ""
-    testbed.engine._addresses = itertools.count(1)
+    testbed.end_container(former)
     latter = running(replace(testbed.context, network=other), user)
     change(testbed.context, Sandbox, former, due_at=now())
     reconcile(testbed.context, former)

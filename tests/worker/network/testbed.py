@@ -1,5 +1,6 @@
 """A node with an engine and a firewall in memory, and a worker that uses its isolation."""
 
+import itertools
 from dataclasses import dataclass, replace
 
 from tests.fakes.engine import FakeEngine
@@ -36,3 +37,14 @@ class NetworkTestbed:
     def address(self, sandbox_id: str) -> str:
         """The sandbox's address."""
         return self.engine.containers[container_name(sandbox_id)].address
+
+    def reuse_addresses(self) -> None:
+        """Give the next container the first free address, as Docker does."""
+        self.engine._addresses = itertools.count(1)
+
+    def end_container(self, sandbox_id: str) -> None:
+        """End a sandbox's container without the worker, so that the next container gets its address."""
+        name = container_name(sandbox_id)
+        self.engine.stop(name, 0)
+        self.engine.containers[name].address = ""
+        self.reuse_addresses()
