@@ -84,6 +84,13 @@ class Bounds:
         image = self.disk_image(sandbox_id)
         return read_from_image(image, path) if image.exists() else ""
 
+    def has_lost_writes(self, sandbox_id: str) -> bool:
+        """Whether the kernel has lost what programs had stored on the sandbox's disk: the node's was full."""
+        image = self.disk_image(sandbox_id)
+        command = ["/usr/sbin/dumpe2fs", "-h", str(image)]
+        shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return "clean with errors" in shown or "Journal errno:" in shown
+
     def flush_rules(self) -> None:
         """Remove the firewall tables; only the service restores them.
 

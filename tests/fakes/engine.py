@@ -62,6 +62,8 @@ class FakeEngine:
         self.refuse: dict[str, int] = {}
         self.fail: dict[str, int] = {}
         self.down = False
+        # Running containers whose disks are read-only, until their next start.
+        self.failed_disks: set[str] = set()
         # Agent servers by container. Their state is on the volume.
         self.servers: dict[str, FakeAgentServer] = {}
         self.networks: dict[str, NetworkRequest] = {}
@@ -81,6 +83,9 @@ class FakeEngine:
 
     def disk_kind(self) -> DiskKind:
         return DiskKind.PLAIN
+
+    def list_failed_disks(self) -> frozenset[str]:
+        return frozenset(self.failed_disks)
 
     def free_bytes(self) -> int | None:
         return self.free
@@ -161,6 +166,7 @@ class FakeEngine:
 
     def stop(self, name: str, seconds: int) -> None:
         self._enter("stop", name)
+        self.failed_disks.discard(name)
         self._change(name, [ContainerState.RUNNING, ContainerState.PAUSED], ContainerState.EXITED, "die")
 
     def remove_container(self, name: str) -> None:

@@ -14,7 +14,7 @@ from worker.engine.docker_engine import INSTALLATION_LABEL
 
 ENGINE = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 SANDBOX_IMAGE = "agent-workspace/sandbox:1.58.2"
-TINY_IMAGE = "agent-workspace/tiny:8"
+TINY_IMAGE = "agent-workspace/tiny:9"
 # The prefix of tests' installations, before the lease of the process, by which a sweep finds those of killed processes.
 TEST_INSTALLATION = "test-"
 

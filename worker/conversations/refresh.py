@@ -17,7 +17,7 @@ from shared.conversations.webhook_reports import MAX_TITLE_LENGTH
 from shared.db.database import UNAVAILABLE
 from shared.json_documents import clean_text
 from shared.leasing import leases, waiters
-from shared.models import Conversation
+from shared.models import Conversation, Sandbox
 from shared.queue.jobs import RefreshConversation
 from shared.sql import clock_steps
 from shared.states import Desired, Status
@@ -45,8 +45,11 @@ def refresh_conversation(context: WorkerContext, conversation_id: str) -> None:
     run_leased(context, Conversation, conversation_id, _refresh_leased, _give_up)
 
 
-class _Deleted(Exception):
-    """The conversation was deleted during a request to its agent server."""
+class _Superseded(Exception):
+    """During a request, the conversation was deleted, or its sandbox stopped running: another run does the rest.
+
+    The deletion has enqueued that run; the write of the status RUNNING will.
+    """
 
 
 def _refresh_leased(context: WorkerContext, conversation: Conversation) -> None:
@@ -55,26 +58,29 @@ def _refresh_leased(context: WorkerContext, conversation: Conversation) -> None:
         taking_slot(context, context.agents, LaneJob(job, conversation.sandbox_id, conversation.owner_id)),
         timeout(RUN_SECONDS),
         cancellable(partial(_require_current, context, conversation)),
-        suppress(_Deleted),  # the deletion has enqueued the next run
+        suppress(_Superseded),
     ):
         _refresh(context, conversation)
 
 
 def _require_current(context: WorkerContext, conversation: Conversation) -> None:
-    """Mark progress during a request, and end the run if its result is no longer needed.
+    """Mark progress during a request, and check whether its result is still needed, and whether the server can respond.
 
     Raises:
         LeaseLost: another worker owns the conversation.
-        _Deleted: the conversation is deleted; its agent server must get the delete and no other request.
+        _Superseded: the conversation is deleted, and its agent server must get the delete and no other request; or its
+            sandbox does not run, and a frozen server would respond only after its resume.
     """
     context.renewer.mark_progress(Conversation, conversation)
     try:
         row = conversation.id, conversation.fence
         [deleted_at] = leases.read(context.database, Conversation, *row, ("deleted_at",))
+        with context.database.reading() as session:
+            sandbox = session.get(Sandbox, conversation.sandbox_id)
     except UNAVAILABLE:
         return  # the store does not respond: the run continues
-    if deleted_at != conversation.deleted_at:
-        raise _Deleted
+    if deleted_at != conversation.deleted_at or (sandbox is not None and sandbox.status != Status.RUNNING):
+        raise _Superseded
 
 
 def _refresh(context: WorkerContext, conversation: Conversation) -> None:

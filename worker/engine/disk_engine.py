@@ -19,6 +19,7 @@ from worker.engine.docker_engine import (
     DockerEngine,
     own_name,
 )
+from worker.engine.failed_disks import MOUNTS, find_failed
 from worker.engine.protocol import (
     ACT_SECONDS,
     ContainerRequest,
@@ -57,6 +58,9 @@ class DiskEngine(DockerEngine):
             return shutil.disk_usage(self._data_dir or self.data_root()).free
         except OSError:
             return None
+
+    def list_failed_disks(self) -> frozenset[str]:
+        return find_failed(MOUNTS.read_text(), self.data_root() / "volumes")
 
     def runtimes(self) -> frozenset[str]:
         if not self.info:

@@ -175,6 +175,12 @@ class Engine(Protocol):
     def free_bytes(self) -> int | None:
         """Return the free space of the disk with the engine's data; None if this machine does not have that disk."""
 
+    def list_failed_disks(self) -> frozenset[str]:
+        """List the names of the sandboxes whose disk rejects every write until their container is restarted.
+
+        Disks on another machine, and plain volumes, are not listed.
+        """
+
     def observe(self, name: str) -> ContainerStatus:
         """Return the observed state of the container and volume with this name."""
 

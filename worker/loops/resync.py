@@ -20,6 +20,7 @@ from worker.loops.recheck import check, recheck, replace_container
 from worker.loops.stale_containers import reap_stale
 from worker.loops.warm_pool import remove_outdated
 from worker.sandboxes.container_spec import NAME_PREFIX, container_name, is_outdated
+from worker.sandboxes.failed_disks import find_repairable
 
 log = structlog.get_logger()
 
@@ -42,6 +43,7 @@ def resync(context: WorkerContext) -> None:
     listed = {item.name: item for item in context.engine.list_containers(context.installation)}
     volumes = set(context.engine.list_volumes(context.installation))
     unlabelled = set(context.engine.list_unlabelled_volumes())
+    failed = _find_failed_disks(context)
     with context.database.reading() as session:
         rows = sandbox_queries.on_node(session, context.settings.node)
     endpoint = context.network.endpoint
@@ -52,7 +54,7 @@ def resync(context: WorkerContext) -> None:
             continue
         if row.desired == Desired.DELETED or row.generation != row.observed_generation:
             check(context, row.id)
-        elif _runs(row) and name in named and is_outdated(named[name], endpoint):
+        elif _runs(row) and name in named and (name in failed or is_outdated(named[name], endpoint)):
             replace_container(context, row.id)
         elif _differs(row, named.get(name), has_volume=name in volumes | unlabelled):
             recheck(context, row.id)
@@ -67,6 +69,14 @@ def resync(context: WorkerContext) -> None:
     unowned = {name for name in {*listed, *volumes} - owned - moved - renamed if _is_own_name(name)}
     _handle_unowned(context, {name: listed.get(name) for name in unowned})
     _reap(context, {name for name in unlabelled - owned - moved if _is_own_name(name)})
+
+
+def _find_failed_disks(context: WorkerContext) -> frozenset[str]:
+    """The names of the sandboxes whose disk a restart repairs."""
+    found = find_repairable(context)
+    for name in found:
+        log.warning("disk_failed", container=name)
+    return found
 
 
 def _runs(row: ResyncRow) -> bool:

@@ -21,6 +21,7 @@ from worker.lease_renewer import await_watched, run_watched
 from worker.sandboxes.agent_server_lifecycle import CHECK_SECONDS, SandboxServer
 from worker.sandboxes.container_logs import keep_removed_log
 from worker.sandboxes.container_spec import config_path, container_name, container_request, is_outdated, lacks_proxy
+from worker.sandboxes.failed_disks import find_repairable
 from worker.sandboxes.failed_stops import tolerating_failed_stop
 from worker.sandboxes.planner import Action, Health
 from worker.sandboxes.status_writer import REMOVE_SECONDS, StatusWriter
@@ -135,7 +136,8 @@ class SandboxActions:
 
     def is_outdated(self, observed: ContainerStatus) -> bool:
         """Whether another container is needed to run the sandbox."""
-        if observed.has_lost_network:
+        is_mounted = observed.state in (ContainerState.RUNNING, ContainerState.PAUSED)
+        if observed.has_lost_network or (is_mounted and self._name in find_repairable(self._context)):
             return True
         endpoint = self._context.network.endpoint
         if endpoint is None or is_outdated(observed, endpoint):

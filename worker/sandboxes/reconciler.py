@@ -218,9 +218,12 @@ class SandboxReconciler:
             unapplied=self._actions.unapplied,
             health=self._actions.probe(observed),
             has_volume=observed.has_volume,
-            is_outdated=self._sandbox.desired == Desired.RUNNING and self._actions.is_outdated(observed),
+            is_outdated=self._may_replace() and self._actions.is_outdated(observed),
             is_new=self._sandbox.ready_at is None,
         )
+
+    def _may_replace(self) -> bool:
+        return self._sandbox.desired == Desired.RUNNING and self._actions.unapplied
 
     def _execute(self, action: Action, observed: ContainerStatus) -> bool:
         """Execute one action; False if the run is over: the sandbox is in ERROR, or on another node."""

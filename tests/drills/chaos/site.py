@@ -10,9 +10,14 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from urllib.parse import quote
 
+from sqlmodel import col, select
+
+from shared.db.database import Database
 from shared.db.migrations import migrate
 from shared.ids import new_id
+from shared.models import Sandbox
 from shared.sandboxes import specs
+from shared.states import Status
 from tests.drills.chaos.clocked import MACHINE, VARIABLE
 from tests.services.deployment import Deployment
 from tests.services.deployment_settings import BOUNDED, SHORTENED
@@ -25,6 +30,7 @@ from tests.services.private_engine import PrivateEngine, running_private_engine
 from tests.services.registry import Registry, running_registry
 from tests.services.slots import is_unused, taken_slot
 from tests.services.valkey import Valkey, running_valkey
+from tests.waiting import eventually
 
 # A unique name, because bridges and firewall tables have it: another run on this machine may be active, too.
 INSTALLATION = f"test-chaos-{new_id()[:6]}"
@@ -143,9 +149,9 @@ def running_site(database: str, *, short_timeouts: bool) -> Iterator[Site]:
         engines = {name: stack.enter_context(_engine()) for name in NODES}
         url = _make_database(directory, postgres)
         faulty = {name: stack.enter_context(running_faulty_engine(engine)) for name, engine in engines.items()}
+        network = stack.enter_context(running_network())  # until the processes have ended: they use its links to stop
         service = _make_service(directory, url, valkey, faulty, registry, SETTINGS if short_timeouts else {})
         stack.callback(service.stop)
-        network = stack.enter_context(running_network())
         database_links, broker_links = _link(network, directory, valkey, postgres)
         slots = [stack.enter_context(taken_slot(lambda slot: is_unused(slot.network))) for _ in NODES]
         networks = {name: slot.network for name, slot in zip(NODES, slots, strict=True)}
@@ -155,7 +161,14 @@ def running_site(database: str, *, short_timeouts: bool) -> Iterator[Site]:
         for name in (*APIS, *WORKERS):
             site.set_clock(name, 0)
             site.start_process(name)
+        eventually(lambda: _find_warm_sandbox(service.database))  # a claim must succeed during the first round
         yield site
+
+
+def _find_warm_sandbox(database: Database) -> str | None:
+    is_warm = col(Sandbox.owner_id).is_(None), Sandbox.status == Status.RUNNING
+    with database.reading() as session:
+        return session.exec(select(Sandbox.id).where(*is_warm)).first()
 
 
 @contextmanager

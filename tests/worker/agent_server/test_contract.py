@@ -161,6 +161,19 @@ class TestConversation:
         eventually(lambda: len(list(server.list_messages(running))) == 2)
         assert status_of(server, running) == "running"
 
+    @pytest.mark.parametrize("target", ["tiny", "real"], indirect=True)
+    def test_message_that_cannot_be_stored_is_not_accepted(
+        self, target: TargetServer, server: AgentServer, idle: str
+    ) -> None:
+        folder = f"/workspace/conversations/{idle}"
+        server.run_command(f"find {folder} -exec chmod a-w {{}} +")
+        with pytest.raises(AgentServerUnreachable, match="500"):
+            server.send_message(idle, message("lost"))
+        with open_client(DOOR) as client:  # the server closes the connection after such an error
+            restored = AgentServer(target.url, KEY, client)
+            restored.run_command(f"find {folder} -exec chmod u+w {{}} +")
+            assert list(restored.list_messages(idle)) == []
+
     def test_conversation_is_renamed(self, server: AgentServer, contract_model: ScriptedModel) -> None:
         body = body_for(contract_model, title="ignored here")
         server.create_conversation(body)

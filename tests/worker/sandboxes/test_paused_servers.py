@@ -1,4 +1,4 @@
-"""Starts whose agent server falls silent during a request: they end as soon as the reason is known."""
+"""Starts and deliveries whose agent server falls silent during a request: they end as soon as the reason is known."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,9 +13,10 @@ from shared.clock import after
 from shared.conversations import start_tasks
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
-from tests.factories import DOOR, ApiUser
+from tests.factories import DOOR, ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.services.asgi import serving
+from tests.worker.conversations.message_delivery.messages import add_messages, assert_done, received_texts
 from tests.worker.scenarios import (
     another,
     assert_failed,
@@ -179,3 +180,28 @@ def _unpause(context: WorkerContext, silent_server: SilentServer, conversation: 
     change(context, Conversation, conversation.id, due_at=after(0))
     refresh_conversation(context, conversation.id)
     assert server.conversations == {}
+
+
+def test_delivery_ends_when_its_sandbox_is_paused_and_is_completed_after_the_resume(
+    context: WorkerContext, user: ApiUser, sandbox_id: str, silent_server: SilentServer, server: FakeAgentServer
+) -> None:
+    """Its lease would be held until the request's timeout otherwise, although a frozen server can't respond."""
+    conversation = make_conversation(context.database, user, row(context, Sandbox, sandbox_id), title_settled=True)
+    fake = server.add(conversation.id)
+    add_messages(context, user, conversation.id, "one")
+    silent_server.method = "send_message"
+    with open_client(DOOR) as http, ThreadPoolExecutor(1) as pool:
+        working = replace(context, http=http)
+        run = pool.submit(refresh_conversation, working, conversation.id)
+        assert silent_server.is_silent.wait(30)
+        by_an_outsider(context, user, sandbox_id, "")
+        assert silent_server.was_abandoned.wait(5)
+        run.result(30)
+        found = row(context, Conversation, conversation.id)
+        assert (found.awaits_sandbox, found.lease_owner, found.attempt) == (True, None, 0)
+        silent_server.method = ""
+        change(context, Sandbox, sandbox_id, status=Status.RUNNING, reason=None)
+        change(context, Conversation, conversation.id, due_at=after(0))
+        refresh_conversation(working, conversation.id)
+    assert received_texts(fake) == ["one"]
+    assert_done(context, conversation.id)

@@ -125,7 +125,7 @@ class Conversations:
         for text in texts:
             copies = said.count(text)
             is_leased = text in refused or (text in waiting and sandbox["status"] != "RUNNING")
-            if copies == 0 and not is_leased:
+            if copies == 0 and not is_leased and not self._has_lost_writes(conversation):
                 yield f"message {text} to {conversation.id} was acknowledged but not delivered, {len(waiting)} pending"
             if copies > 1:
                 self._fleet.count("message", "delivered twice")
@@ -146,6 +146,11 @@ class Conversations:
             for node in NODES
         )
         return next(filter(None, files), "")
+
+    def _has_lost_writes(self, conversation: AcknowledgedConversation) -> bool:
+        """Whether the disk of the conversation's sandbox has lost what the agent server had stored on it."""
+        site = self._fleet.site
+        return any(bounds_of(site, node).has_lost_writes(conversation.sandbox_id) for node in NODES)
 
     def _post_message(self, conversation: AcknowledgedConversation) -> str | None:
         text = f"say-{new_id()}"

@@ -24,7 +24,7 @@ ACTS = ("start", "pause", "stop", "resume", "delete", "converse", "cancel", "for
 COUNTED_ACTS = ("wake", "message", "settings", "report", "list", "pool claim")
 NO_WRITES = ("wake", "list", "pool claim")
 
-# The factor on the weight of a kind that has not succeeded in the previous rounds.
+# The factor on the weight of a kind that has not succeeded yet: otherwise a run often needs another round for one kind.
 MISSING_WEIGHT = 10.0
 
 Act = Callable[[], None]
@@ -142,6 +142,8 @@ class Workload:
         if not alive or (few and rng.random() < 0.12):
             self.sandboxes.start(rng)
             return
+        if self._missing:
+            self._missing = frozenset(self.missing)
         choose(rng, self._acts(rng, *rng.choice(alive), few=few), self._missing)()
 
     def _acts(self, rng: random.Random, sandbox_id: str, user: ApiUser, *, few: bool) -> dict[str, tuple[float, Act]]:
