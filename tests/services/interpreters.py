@@ -5,6 +5,7 @@ shared by all processes of a test run. An interpreter has the folder, environmen
 one would have; but its command line, and its first environment in `/proc`, are the server's.
 """
 
+import atexit
 import fcntl
 import json
 import os
@@ -25,7 +26,7 @@ from tests.services.interpreter_server import HOLD, MAX_REQUEST, READY
 IMPORTED_BEFOREHAND = ("tests.services.imported_beforehand", "tests.services.programs_imported_beforehand")
 # The server ends by itself as soon as no process of tests holds it.
 END_SECONDS = 0.5
-# The servers that this process has started. Without a reference, Python would warn of one that has not ended.
+# The servers that this process has started.
 SERVERS: list["subprocess.Popen[bytes]"] = []
 
 
@@ -213,6 +214,14 @@ def _connect(address: str) -> socket.socket:
         connection.close()
         raise
     return connection
+
+
+@atexit.register
+def _leave_servers() -> None:
+    """Prevent Python's warnings of servers that do not end with this process, because other processes hold them."""
+    for server in SERVERS:
+        if server.poll() is None:
+            server.returncode = 0
 
 
 def _await_end(server: subprocess.Popen[bytes]) -> None:

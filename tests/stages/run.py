@@ -17,7 +17,7 @@ POLL_SECONDS = 0.2
 PROGRESS_SECONDS = 60.0
 GRACE_SECONDS = 30.0
 SHOWN_LINES = 400
-RECORDING = ("-p", "tests.stages.recording", "--durations=50")
+RECORDING = ("-p", "tests.stages.recording", "-p", "tests.stages.compiling", "--durations=50")
 
 
 @dataclass(frozen=True)
