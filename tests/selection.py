@@ -7,7 +7,7 @@
 import argparse
 import zlib
 from collections import defaultdict
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -229,12 +229,22 @@ def read_share(text: str) -> tuple[int, int]:
 
 
 def put_longest_first(items: list[pytest.Item]) -> None:
-    """Sort tests by their durations in earlier runs; a group counts as long as all its tests, and stays together."""
+    """Sort tests by their durations in earlier runs; a group counts as long as all its tests, and stays together.
+
+    So do the tests of a file, which count as long as the longest of them: they may share what a fixture makes.
+    """
     durations = read_durations()
     marks = {item: item.get_closest_marker("xdist_group") for item in items}
     groups = {item: str(mark.args[0]) if mark else "" for item, mark in marks.items()}
-    seconds = {item: seconds_of(item.nodeid, groups[item], durations) for item in items}
-    items.sort(key=lambda item: (-seconds[item], groups[item] or item.nodeid if seconds[item] else ""))
+    seconds: dict[str, float] = defaultdict(float)
+    for item in items:
+        together = groups[item] or str(item.path)
+        seconds[together] = max(seconds[together], seconds_of(item.nodeid, groups[item], durations))
+    items.sort(key=lambda item: _place(groups[item] or str(item.path), seconds))
+
+
+def _place(together: str, seconds: Mapping[str, float]) -> tuple[float, str]:
+    return -seconds[together], together if seconds[together] else ""
 
 
 def select_databases(items: Iterable[pytest.Item], database: str, *, thorough: bool) -> Iterable[pytest.Item]:

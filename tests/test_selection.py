@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -231,3 +233,21 @@ def test_nightly_test_runs_with_thorough_only(select: Select) -> None:
 )
 def test_listed_paths_exist(paths: Sequence[str]) -> None:
     assert [path for path in paths if not (REPOSITORY / path).exists()] == []
+
+
+def test_tests_of_a_file_stay_together_and_files_with_long_tests_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise what they share, such as a filled store, is made for each of them."""
+    monkeypatch.setattr(
+        selection, "read_durations", lambda: {"tests.test_a::test_slow": 2.0, "tests.test_b::test_slower": 3.0}
+    )
+    names = ["test_c.py::test_quick", "test_a.py::test_first", "test_b.py::test_slower", "test_a.py::test_slow"]
+    items: list[Any] = [
+        Mock(nodeid=f"tests/{name}", path=name.partition("::")[0], get_closest_marker=lambda _: None) for name in names
+    ]
+    selection.put_longest_first(items)
+    assert [item.nodeid.removeprefix("tests/") for item in items] == [
+        "test_b.py::test_slower",
+        "test_a.py::test_first",
+        "test_a.py::test_slow",
+        "test_c.py::test_quick",
+    ]
