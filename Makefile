@@ -25,7 +25,7 @@ demo: ## Show one conversation with a scripted model on a running service
 	@deploy/setup
 	@exec .venv/bin/python -m deploy.demo
 
-test: ## Run all tests, as continuous integration does (14 minutes)
+test: ## Run all tests, as continuous integration does (13 minutes)
 	@deploy/setup test
 	@exec .venv/bin/python -m tests.stages ci
 

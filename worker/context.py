@@ -217,6 +217,10 @@ class WorkerContext:
     reaping: threading.Lock = field(default_factory=threading.Lock)
     # When the engine last failed to pause or remove these containers, by name and the monotonic clock.
     failed_at: dict[str, float] = field(default_factory=dict)
+    # When sandboxes were last restarted because of their disks, by container name and the monotonic clock.
+    repaired_at: dict[str, float] = field(default_factory=dict)
+    # Names of the running containers whose disks reject writes, as found by the last resync.
+    failed_disks: set[str] = field(default_factory=set)
     # The network of this node's sandboxes.
     network: Isolation = field(default_factory=Isolation)
     # Checks whether this machine can take new sandboxes. For slower checks, these return the last result of a loop.

@@ -1,11 +1,14 @@
 """Checks of the isolation between sandboxes: firewall rules, disks and doors, read by `nft`, the engine and HTTP."""
 
 import json
+import re
 import subprocess
+import time
 from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Network
+from math import inf
 from pathlib import Path
 
 import httpx
@@ -84,12 +87,17 @@ class Bounds:
         image = self.disk_image(sandbox_id)
         return read_from_image(image, path) if image.exists() else ""
 
-    def has_lost_writes(self, sandbox_id: str) -> bool:
-        """Whether the kernel has lost what programs had stored on the sandbox's disk: the node's was full."""
-        image = self.disk_image(sandbox_id)
-        command = ["/usr/sbin/dumpe2fs", "-h", str(image)]
-        shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-        return "clean with errors" in shown or "Journal errno:" in shown
+    def lost_writes_until(self, sandbox_id: str) -> float:
+        """When the kernel last lost what programs had stored on the sandbox's disk, because the node's disk was full.
+
+        In seconds since the epoch; 0: never; infinity: it has not mounted the disk since.
+        """
+        command = ["/usr/sbin/dumpe2fs", "-h", str(self.disk_image(sandbox_id))]
+        shown = subprocess.run(command, capture_output=True, text=True, check=False, env={"LC_ALL": "C"}).stdout
+        if "Journal errno:" in shown:
+            return inf
+        last = re.search(r"^Last error time: +(.+)$", shown, re.MULTILINE)
+        return time.mktime(time.strptime(last[1].strip())) if last else 0.0
 
     def flush_rules(self) -> None:
         """Remove the firewall tables; only the service restores them.

@@ -62,7 +62,7 @@ class FakeEngine:
         self.refuse: dict[str, int] = {}
         self.fail: dict[str, int] = {}
         self.down = False
-        # Running containers whose disks are read-only, until their next start.
+        # Containers whose disks reject writes, until they are stopped.
         self.failed_disks: set[str] = set()
         # Agent servers by container. Their state is on the volume.
         self.servers: dict[str, FakeAgentServer] = {}

@@ -66,5 +66,5 @@ def _compile(file: Path) -> None:
         status, code = _rewrite_test(file, config)
     except (SyntaxError, ValueError):
         return  # pytest reports it
-    cache_of(file).parent.mkdir(exist_ok=True)
+    cache_of(file).parent.mkdir(parents=True, exist_ok=True)
     _write_pyc(config.stash[assertstate_key], code, status, cache_of(file))

@@ -8,7 +8,6 @@ import re
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean
 
 from tests.stages.outcome import GROUP, as_reported, read_results
 
@@ -20,8 +19,7 @@ PARAMETERS = re.compile(r"\[.*$")
 def read_durations(path: Path = KEPT) -> dict[str, float]:
     """The durations, in seconds, of tests and of groups (`@` and the name) that take at least one second.
 
-    All variants of a test have the same duration: their mean. Otherwise one that fills a store for the others, which
-    then take a moment, would separate all of them from the store's other tests, and the store would be filled again.
+    All variants of a test have the same duration.
     """
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
@@ -37,15 +35,14 @@ def without_parameters(test: str) -> str:
 
 
 def measure(files: list[Path]) -> dict[str, float]:
-    """The mean of the seconds of each test's variants, and those of each group's tests together, from JUnit files."""
-    groups: dict[str, float] = defaultdict(float)
-    variants: dict[str, list[float]] = defaultdict(list)
+    """The seconds of each test's slowest variant, and of each group's tests together, from JUnit files."""
+    found: dict[str, float] = defaultdict(float)
     for result in (result for file in files for result in read_results(file)):
         if group := GROUP.search(result.test):
-            groups[group[0]] += result.seconds
+            found[group[0]] += result.seconds
         else:
-            variants[without_parameters(result.test)].append(result.seconds)
-    found = groups | {name: mean(seconds) for name, seconds in variants.items()}
+            name = without_parameters(result.test)
+            found[name] = max(found[name], result.seconds)
     return {name: round(seconds, 1) for name, seconds in sorted(found.items()) if seconds >= LEAST_SECONDS}
 
 

@@ -46,9 +46,9 @@ def refresh_conversation(context: WorkerContext, conversation_id: str) -> None:
 
 
 class _Superseded(Exception):
-    """During a request, the conversation was deleted, or its sandbox stopped running: another run does the rest.
+    """During a request, the conversation was deleted, or the sandbox that it awaits was paused.
 
-    The deletion has enqueued that run; the write of the status RUNNING will.
+    Another run does the rest: the deletion has enqueued it, or the write of the status RUNNING will.
     """
 
 
@@ -68,8 +68,8 @@ def _require_current(context: WorkerContext, conversation: Conversation) -> None
 
     Raises:
         LeaseLost: another worker owns the conversation.
-        _Superseded: the conversation is deleted, and its agent server must get the delete and no other request; or its
-            sandbox does not run, and a frozen server would respond only after its resume.
+        _Superseded: the conversation is deleted, and its agent server must get the delete and no other request; or it
+            has a message or an interrupted agent, and its sandbox does not run, so the server would not respond.
     """
     context.renewer.mark_progress(Conversation, conversation)
     try:
@@ -79,7 +79,9 @@ def _require_current(context: WorkerContext, conversation: Conversation) -> None
             sandbox = session.get(Sandbox, conversation.sandbox_id)
     except UNAVAILABLE:
         return  # the store does not respond: the run continues
-    if deleted_at != conversation.deleted_at or (sandbox is not None and sandbox.status != Status.RUNNING):
+    # Only a conversation that awaits its sandbox gets another run when that runs again.
+    is_frozen = conversation.awaits_sandbox and sandbox is not None and sandbox.status != Status.RUNNING
+    if deleted_at != conversation.deleted_at or is_frozen:
         raise _Superseded
 
 

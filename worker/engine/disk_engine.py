@@ -60,7 +60,9 @@ class DiskEngine(DockerEngine):
             return None
 
     def list_failed_disks(self) -> frozenset[str]:
-        return find_failed(MOUNTS.read_text(), self.data_root() / "volumes")
+        if self._disks.kind != DiskKind.IMAGE:
+            return frozenset()
+        return find_failed(MOUNTS.read_bytes(), (self.data_root() / "volumes").resolve())
 
     def runtimes(self) -> frozenset[str]:
         if not self.info:

@@ -1,32 +1,64 @@
-"""Disks that the kernel has made read-only: the node's disk was full, or failed, when a sandbox's files were written.
+"""Disks that reject every write: the node's disk was full, or failed, when the kernel wrote a sandbox's files to it.
 
 An image is a sparse file, so the kernel learns that the node's disk is full only after a program's write has succeeded.
-The file system then ends its journal, and rejects every write until it is mounted again, also once there is space.
+The file system then aborts its journal, and rejects every write until it is mounted again, also once there is space.
 """
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 MOUNTS = Path("/proc/self/mountinfo")
-# Kernels from 6.15 on show the first, older ones the second.
+FILE_SYSTEMS = Path("/sys/fs/ext4")
+# What Linux shows for such a file system: `ro` before 6.12, nothing from then on, and `emergency_ro` from 6.15 on.
 READ_ONLY = {"emergency_ro", "ro"}
+# The major number of loop devices.
+LOOP = "7:"
 
 
-def find_failed(mounts: str, volumes: Path) -> frozenset[str]:
-    """The names of the volumes whose file system is read-only, although it was mounted for writing.
+def find_failed(mounts: bytes, volumes: Path) -> frozenset[str]:
+    """The names of the volumes on loop devices that reject every write.
+
+    Where Linux shows only that there was an error, root checks whether the disk can be written to. Without root, such a
+    disk is not found.
 
     Args:
         mounts: the contents of `/proc/self/mountinfo`.
-        volumes: the folder of the engine's volumes.
+        volumes: the folder of the engine's volumes, without symbolic links.
     """
-    found = (_read_mount(line) for line in mounts.splitlines())
     return frozenset(
-        point.parent.name
-        for point, options in found
-        if point.name == "_data" and point.parent.parent == volumes and not READ_ONLY.isdisjoint(options)
+        folder.parent.name
+        for folder, number, options in _list_disks(mounts, volumes)
+        if not READ_ONLY.isdisjoint(options) or (_has_errors(number) and _rejects_writes(folder))
     )
 
 
-def _read_mount(line: str) -> tuple[Path, list[str]]:
-    """The mount point, and the options of the file system, not those of this mount (proc_pid_mountinfo(5))."""
-    mount, _, file_system = line.partition(" - ")
-    return Path(mount.split()[4]), file_system.split()[2].split(",")
+def _list_disks(mounts: bytes, volumes: Path) -> Iterator[tuple[Path, str, list[str]]]:
+    """The mount point, the number of the loop device, and the options of each mounted disk (proc_pid_mountinfo(5))."""
+    for line in os.fsdecode(mounts).splitlines():
+        mount, _, file_system = line.partition(" - ")
+        if not file_system.startswith("ext4 "):
+            continue
+        _, _, device, _, point, *_ = mount.split(" ")
+        folder, options = Path(point.replace("\\040", " ")), file_system.rpartition(" ")[2]
+        if device.startswith(LOOP) and folder.name == "_data" and folder.parent.parent == volumes:
+            yield folder, device.removeprefix(LOOP), options.split(",")
+
+
+def _has_errors(number: str) -> bool:
+    """Whether the kernel has found an error in the file system since its last check with e2fsck."""
+    try:
+        return int((FILE_SYSTEMS / f"loop{number}" / "errors_count").read_text()) > 0
+    except (OSError, ValueError):
+        return False
+
+
+def _rejects_writes(folder: Path) -> bool:
+    try:
+        found = folder.stat()
+        os.utime(folder, ns=(found.st_atime_ns, found.st_mtime_ns))
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return False

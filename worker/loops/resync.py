@@ -20,7 +20,7 @@ from worker.loops.recheck import check, recheck, replace_container
 from worker.loops.stale_containers import reap_stale
 from worker.loops.warm_pool import remove_outdated
 from worker.sandboxes.container_spec import NAME_PREFIX, container_name, is_outdated
-from worker.sandboxes.failed_disks import find_repairable
+from worker.sandboxes.failed_disks import find_repairs, forget_repairs, record_repair
 
 log = structlog.get_logger()
 
@@ -43,23 +43,27 @@ def resync(context: WorkerContext) -> None:
     listed = {item.name: item for item in context.engine.list_containers(context.installation)}
     volumes = set(context.engine.list_volumes(context.installation))
     unlabelled = set(context.engine.list_unlabelled_volumes())
-    failed = _find_failed_disks(context)
     with context.database.reading() as session:
         rows = sandbox_queries.on_node(session, context.settings.node)
     endpoint = context.network.endpoint
     named = {name: item for name, item in listed.items() if _own_name(item) == name}
+    repairs = find_repairs(context, named.keys() & {container_name(row.id) for row in rows if _runs(row)})
     for row in rows:
         name = container_name(row.id)
         if row.due_at is not None or leases.is_leased(row.lease_until):
             continue
         if row.desired == Desired.DELETED or row.generation != row.observed_generation:
             check(context, row.id)
-        elif _runs(row) and name in named and (name in failed or is_outdated(named[name], endpoint)):
+        elif name in repairs:
+            record_repair(context, name)
+            replace_container(context, row.id)
+        elif _runs(row) and name in named and is_outdated(named[name], endpoint):
             replace_container(context, row.id)
         elif _differs(row, named.get(name), has_volume=name in volumes | unlabelled):
             recheck(context, row.id)
     _correct_deadlines(context, rows)
     forget_others(context, {*listed, *volumes, *unlabelled})
+    forget_repairs(context, volumes)
     remove_outdated(context, listed)
     owned = {container_name(row.id) for row in rows}
     # In each resync, because a worker that stalled during an action may create such a container later.
@@ -69,14 +73,6 @@ def resync(context: WorkerContext) -> None:
     unowned = {name for name in {*listed, *volumes} - owned - moved - renamed if _is_own_name(name)}
     _handle_unowned(context, {name: listed.get(name) for name in unowned})
     _reap(context, {name for name in unlabelled - owned - moved if _is_own_name(name)})
-
-
-def _find_failed_disks(context: WorkerContext) -> frozenset[str]:
-    """The names of the sandboxes whose disk a restart repairs."""
-    found = find_repairable(context)
-    for name in found:
-        log.warning("disk_failed", container=name)
-    return found
 
 
 def _runs(row: ResyncRow) -> bool:

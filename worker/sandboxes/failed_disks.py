@@ -1,19 +1,62 @@
-"""Sandboxes whose disk has become read-only, because the node's disk was full or failed: a restart repairs it."""
+"""Sandboxes whose disk rejects every write, because the node's disk was full or failed: a restart mounts it again."""
+
+from collections.abc import Collection
+from math import inf
+from time import monotonic
+
+import structlog
 
 from worker.context import WorkerContext
-from worker.engine.requirements import find_disk_shortage
+
+log = structlog.get_logger()
+
+# The least free space of the node's disk for a restart, whatever AW_MIN_FREE_DISK_BYTES says.
+MIN_FREE_BYTES = 16 * 1024**2
+# Seconds between two restarts of a sandbox. A restart does not help if the file system is damaged, or if another
+# program keeps it mounted.
+PAUSE_SECONDS = 600.0
 
 
 def find_repairable(context: WorkerContext) -> frozenset[str]:
-    """The names of the containers that need a restart to write to their disk.
+    """The names of the containers that must be restarted to write to their disk.
 
-    None while the node's disk is nearly full: the next write would make the disk fail again.
+    None unless the node's disk is known to have space: without it, the container could not start, or would soon fail.
 
     Raises:
         EngineUnavailable: the engine does not respond.
     """
-    engine = context.engine
-    failed = engine.list_failed_disks()
-    if failed and find_disk_shortage(engine, context.settings.min_free_disk_bytes):
+    failed = context.engine.list_failed_disks()
+    return failed if failed and _has_space(context) else frozenset()
+
+
+def find_repairs(context: WorkerContext, running: Collection[str]) -> frozenset[str]:
+    """Of these running containers, those that the resync restarts now. Each failed disk is logged once.
+
+    Raises:
+        EngineUnavailable: the engine does not respond.
+    """
+    failed = context.engine.list_failed_disks().intersection(running)
+    for name in failed - context.failed_disks:
+        log.warning("disk_failed", container=name)
+    context.failed_disks.clear()
+    context.failed_disks.update(failed)
+    if not failed or not _has_space(context):
         return frozenset()
-    return failed
+    latest = monotonic() - PAUSE_SECONDS
+    return frozenset(name for name in failed if context.repaired_at.get(name, -inf) < latest)
+
+
+def record_repair(context: WorkerContext, name: str) -> None:
+    """Record that the resync restarts a container because of its disk."""
+    context.repaired_at[name] = monotonic()
+
+
+def forget_repairs(context: WorkerContext, listed: Collection[str]) -> None:
+    """Forget the restarts of sandboxes whose volumes the engine no longer lists."""
+    for name in context.repaired_at.keys() - set(listed):
+        context.repaired_at.pop(name, None)
+
+
+def _has_space(context: WorkerContext) -> bool:
+    free = context.engine.free_bytes()
+    return free is not None and free >= max(context.settings.min_free_disk_bytes, MIN_FREE_BYTES)

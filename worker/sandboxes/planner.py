@@ -17,7 +17,7 @@ class Action(StrEnum):
     UNPAUSE = auto()
     # Remove a container that can't be started any more, and keep its volume.
     REMOVE_CONTAINER = auto()
-    # Stop a container that publishes ports, as those from before decision 54 do, and remove it; keep its volume.
+    # Stop and remove a container that the door can't reach, or whose disk rejects writes; keep its volume.
     REPLACE = auto()
     # Remove container and volume.
     REMOVE = auto()
@@ -81,7 +81,8 @@ def plan(
             is reported and not corrected: an operator who stopped a container had a reason.
         health: the agent server's; it counts only while the container runs.
         has_volume: the container is absent, and its volume exists.
-        is_outdated: the door can't reach the container. A sandbox that is to run gets another one.
+        is_outdated: the door can't reach the container, or its disk rejects writes. A sandbox that is to run gets
+            another one.
         is_new: the sandbox was never ready, so it has no files that a container must be kept for.
     """
     if state == ContainerState.REMOVING:

@@ -1,5 +1,6 @@
 """Disks that the kernel makes read-only when the node's disk is full: they are found, and a restart repairs them."""
 
+import errno
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,13 +15,14 @@ from tests.drills.engine_listing import NAME_PREFIX
 from tests.fixtures.containers import started
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine, running_private_engine
+from worker.engine import failed_disks
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.disk_images import MIN_BYTES
 from worker.engine.failed_disks import find_failed
 from worker.engine.protocol import ContainerRequest
 
 DISK_BYTES = 64 * 1024**2
-MOUNT = "{id} 30 7:{id} / /data/volumes/{name}/_data rw,nosuid,nodev shared:9 - ext4 /dev/loop{id} {options}"
+MOUNT = "{id} 30 {device} / {folder}/_data rw,nosuid,nodev shared:9 - {kind} {source} {options}"
 
 
 @pytest.fixture
@@ -42,13 +44,13 @@ def test_disk_that_failed_because_the_nodes_was_full_is_repaired_by_a_restart(
     name = started(worker, replace(request_, disk_bytes=MIN_BYTES, has_files=False))
     write(engine, name)
     assert worker.list_failed_disks() == frozenset()
-    assert not bounds.has_lost_writes(name.removeprefix(NAME_PREFIX))
+    assert not bounds.lost_writes_until(name.removeprefix(NAME_PREFIX))
     engine.fill_disk()
     write(engine, name)
     engine.free_disk()
     assert "Read-only file system" in write(engine, name)
     assert worker.list_failed_disks() == {name}
-    assert bounds.has_lost_writes(name.removeprefix(NAME_PREFIX))
+    assert bounds.lost_writes_until(name.removeprefix(NAME_PREFIX))
     worker.stop(name, 0)
     worker.start(name)
     assert worker.list_failed_disks() == frozenset()
@@ -64,12 +66,41 @@ def write(engine: PrivateEngine, name: str) -> str:
 
 @pytest.mark.parametrize("state", ["emergency_ro", "ro"])
 def test_failed_disks_are_distinguished_from_other_mounts(state: str) -> None:
+    def mount(number: int, folder: str = "/my data/volumes", **fields: str) -> bytes:
+        fields = {"kind": "ext4", "source": "/run/disks/1", "device": "7:1", "options": f"rw,discard,{state}"} | fields
+        return MOUNT.format(id=number, folder=f"{folder}/aw-{number}".replace(" ", "\\040"), **fields).encode()
+
     mounts = [
-        MOUNT.format(id=1, name="aw-1", options="rw,discard"),
-        MOUNT.format(id=2, name="aw-2", options=f"rw,discard,{state}"),
-        f"3 30 0:3 / /proc/sys {state} - proc proc {state}",
-        f"4 30 0:4 / /other/volumes/aw-4/_data rw - ext4 /dev/loop4 {state}",
+        mount(1),
+        mount(2, options="rw,discard"),
+        mount(3, "/other/volumes"),
+        mount(4, kind="nfs4", source="server:/files"),
+        mount(5, device="8:1"),
         # Mounted read-only, which is not an error of the file system.
-        MOUNT.format(id=5, name="aw-5", options="rw").replace(" rw,nosuid", " ro,nosuid"),
+        mount(6, options="rw").replace(b" rw,nosuid", b" ro,nosuid"),
+        b"7 30 0:7 / /not\xff/utf-8 rw - tmpfs  rw",
+        b"short",
     ]
-    assert find_failed("\n".join(mounts), Path("/data/volumes")) == {"aw-2"}
+    assert find_failed(b"\n".join(mounts), Path("/my data/volumes")) == {"aw-1"}
+
+
+@pytest.mark.parametrize(
+    ("error", "is_failed"), [(None, False), (errno.EROFS, True), (errno.EIO, True), (errno.EPERM, False)]
+)
+@pytest.mark.parametrize("count", [0, 1])
+def test_disk_with_errors_is_written_to_where_linux_shows_no_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int | None, count: int, *, is_failed: bool
+) -> None:
+    def change_times(_path: Path, **_times: object) -> None:
+        if error is not None:
+            raise OSError(error, "")
+
+    (tmp_path / "volumes" / "aw-1" / "_data").mkdir(parents=True)
+    (tmp_path / "loop1").mkdir()
+    (tmp_path / "loop1" / "errors_count").write_text(f"{count}\n")
+    monkeypatch.setattr(failed_disks, "FILE_SYSTEMS", tmp_path)
+    monkeypatch.setattr("os.utime", change_times)
+    folder = f"{tmp_path}/volumes/aw-1"
+    mounts = MOUNT.format(id=1, folder=folder, kind="ext4", source="", device="7:1", options="rw").encode()
+    found = find_failed(mounts, tmp_path / "volumes")
+    assert found == ({"aw-1"} if is_failed and count else set())

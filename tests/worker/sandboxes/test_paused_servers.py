@@ -3,14 +3,16 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
-from shared.clock import after
+from shared.clock import after, now
 from shared.conversations import start_tasks
+from shared.leasing import waiters
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
 from tests.factories import DOOR, ApiUser, make_conversation
@@ -31,6 +33,7 @@ from tests.worker.scenarios import (
 from worker.agent_server import transport
 from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
+from worker.conversations import refresh
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation
 
@@ -185,7 +188,7 @@ def _unpause(context: WorkerContext, silent_server: SilentServer, conversation: 
 def test_delivery_ends_when_its_sandbox_is_paused_and_is_completed_after_the_resume(
     context: WorkerContext, user: ApiUser, sandbox_id: str, silent_server: SilentServer, server: FakeAgentServer
 ) -> None:
-    """Its lease would be held until the request's timeout otherwise, although a frozen server can't respond."""
+    """Its lease would be held until the request timed out otherwise, although a frozen server can't respond."""
     conversation = make_conversation(context.database, user, row(context, Sandbox, sandbox_id), title_settled=True)
     fake = server.add(conversation.id)
     add_messages(context, user, conversation.id, "one")
@@ -195,13 +198,25 @@ def test_delivery_ends_when_its_sandbox_is_paused_and_is_completed_after_the_res
         run = pool.submit(refresh_conversation, working, conversation.id)
         assert silent_server.is_silent.wait(30)
         by_an_outsider(context, user, sandbox_id, "")
-        assert silent_server.was_abandoned.wait(5)
+        assert silent_server.was_abandoned.wait(15)
         run.result(30)
         found = row(context, Conversation, conversation.id)
         assert (found.awaits_sandbox, found.lease_owner, found.attempt) == (True, None, 0)
         silent_server.method = ""
         change(context, Sandbox, sandbox_id, status=Status.RUNNING, reason=None)
-        change(context, Conversation, conversation.id, due_at=after(0))
+        with context.database.transaction() as session:  # as the write of RUNNING does
+            assert waiters.enqueue_waiters(session, sandbox_id, now()).conversations == [conversation.id]
         refresh_conversation(working, conversation.id)
     assert received_texts(fake) == ["one"]
     assert_done(context, conversation.id)
+
+
+@pytest.mark.parametrize("awaits_sandbox", [False, True])
+def test_run_continues_in_a_paused_sandbox_if_its_resume_would_enqueue_no_other(
+    context: WorkerContext, user: ApiUser, sandbox_id: str, *, awaits_sandbox: bool
+) -> None:
+    sandbox = row(context, Sandbox, sandbox_id)
+    conversation = make_conversation(context.database, user, sandbox, awaits_sandbox=awaits_sandbox)
+    by_an_outsider(context, user, sandbox_id, "")
+    with nullcontext() if not awaits_sandbox else pytest.raises(refresh._Superseded):
+        refresh._require_current(context, conversation)

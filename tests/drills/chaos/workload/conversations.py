@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,6 +30,8 @@ class Conversations:
         # must not be delivered twice.
         self._messages: dict[str, list[str]] = {}
         self._once: set[str] = set()
+        # When each acknowledged message was posted, in seconds since the epoch.
+        self._posted_at: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def start(self, rng: random.Random) -> None:
@@ -125,7 +128,7 @@ class Conversations:
         for text in texts:
             copies = said.count(text)
             is_leased = text in refused or (text in waiting and sandbox["status"] != "RUNNING")
-            if copies == 0 and not is_leased and not self._has_lost_writes(conversation):
+            if copies == 0 and not is_leased and not self._is_lost_with_the_disk(conversation, text):
                 yield f"message {text} to {conversation.id} was acknowledged but not delivered, {len(waiting)} pending"
             if copies > 1:
                 self._fleet.count("message", "delivered twice")
@@ -147,10 +150,13 @@ class Conversations:
         )
         return next(filter(None, files), "")
 
-    def _has_lost_writes(self, conversation: AcknowledgedConversation) -> bool:
-        """Whether the disk of the conversation's sandbox has lost what the agent server had stored on it."""
-        site = self._fleet.site
-        return any(bounds_of(site, node).has_lost_writes(conversation.sandbox_id) for node in NODES)
+    def _is_lost_with_the_disk(self, conversation: AcknowledgedConversation, text: str) -> bool:
+        """Whether the agent server may have stored the text before the sandbox's disk last lost what was written."""
+        site, posted_at = self._fleet.site, self._posted_at[text]
+        if all(bounds_of(site, node).lost_writes_until(conversation.sandbox_id) < posted_at for node in NODES):
+            return False
+        self._fleet.count("message", "lost with the disk")
+        return True
 
     def _post_message(self, conversation: AcknowledgedConversation) -> str | None:
         text = f"say-{new_id()}"
@@ -165,6 +171,7 @@ class Conversations:
                 return None
             with self._lock:
                 self._messages.setdefault(conversation.id, []).append(text)
+                self._posted_at[text] = time.time()
             return text
         return None
 
