@@ -1,5 +1,6 @@
 """Checks of the isolation between sandboxes: firewall rules, disks and doors, read by `nft`, the engine and HTTP."""
 
+import calendar
 import json
 import re
 import subprocess
@@ -29,6 +30,7 @@ from worker.network.rules import Bridge
 
 LOOPS = Path("/sys/block")
 DELETED = " (deleted)"
+IN_UTC = {"LC_ALL": "C", "TZ": "UTC0"}
 
 
 def read_from_image(image: Path, path: str) -> str:
@@ -90,14 +92,14 @@ class Bounds:
     def lost_writes_until(self, sandbox_id: str) -> float:
         """When the kernel last lost what programs had stored on the sandbox's disk, because the node's disk was full.
 
-        In seconds since the epoch; 0: never; infinity: it has not mounted the disk since.
+        In seconds since the epoch, rounded up; 0: never; infinity: it has not mounted the disk since.
         """
         command = ["/usr/sbin/dumpe2fs", "-h", str(self.disk_image(sandbox_id))]
-        shown = subprocess.run(command, capture_output=True, text=True, check=False, env={"LC_ALL": "C"}).stdout
+        shown = subprocess.run(command, capture_output=True, text=True, check=False, env=IN_UTC).stdout
         if "Journal errno:" in shown:
             return inf
         last = re.search(r"^Last error time: +(.+)$", shown, re.MULTILINE)
-        return time.mktime(time.strptime(last[1].strip())) if last else 0.0
+        return calendar.timegm(time.strptime(last[1].strip())) + 1 if last else 0.0
 
     def flush_rules(self) -> None:
         """Remove the firewall tables; only the service restores them.

@@ -8,6 +8,7 @@ import re
 import sys
 from collections import defaultdict
 from pathlib import Path
+from statistics import mean
 
 from tests.stages.outcome import GROUP, as_reported, read_results
 
@@ -19,7 +20,8 @@ PARAMETERS = re.compile(r"\[.*$")
 def read_durations(path: Path = KEPT) -> dict[str, float]:
     """The durations, in seconds, of tests and of groups (`@` and the name) that take at least one second.
 
-    All variants of a test have the same duration.
+    All variants of a test have the same duration: their mean. Otherwise one that fills a store for the others would
+    put their whole file among the long tests, which the processes share, and each of them would fill the store again.
     """
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
@@ -35,14 +37,15 @@ def without_parameters(test: str) -> str:
 
 
 def measure(files: list[Path]) -> dict[str, float]:
-    """The seconds of each test's slowest variant, and of each group's tests together, from JUnit files."""
-    found: dict[str, float] = defaultdict(float)
+    """The mean of the seconds of each test's variants, and those of each group's tests together, from JUnit files."""
+    groups: dict[str, float] = defaultdict(float)
+    variants: dict[str, list[float]] = defaultdict(list)
     for result in (result for file in files for result in read_results(file)):
         if group := GROUP.search(result.test):
-            found[group[0]] += result.seconds
+            groups[group[0]] += result.seconds
         else:
-            name = without_parameters(result.test)
-            found[name] = max(found[name], result.seconds)
+            variants[without_parameters(result.test)].append(result.seconds)
+    found = groups | {name: mean(seconds) for name, seconds in variants.items()}
     return {name: round(seconds, 1) for name, seconds in sorted(found.items()) if seconds >= LEAST_SECONDS}
 
 

@@ -46,7 +46,7 @@ def refresh_conversation(context: WorkerContext, conversation_id: str) -> None:
 
 
 class _Superseded(Exception):
-    """During a request, the conversation was deleted, or the sandbox that it awaits was paused.
+    """During a request, the conversation was deleted, or the sandbox that it awaits no longer runs.
 
     Another run does the rest: the deletion has enqueued it, or the write of the status RUNNING will.
     """
@@ -68,19 +68,19 @@ def _require_current(context: WorkerContext, conversation: Conversation) -> None
 
     Raises:
         LeaseLost: another worker owns the conversation.
-        _Superseded: the conversation is deleted, and its agent server must get the delete and no other request; or it
-            has a message or an interrupted agent, and its sandbox does not run, so the server would not respond.
+        _Superseded: the conversation is deleted, and its agent server must get the delete and no other request; or the
+            conversation awaits its sandbox, which does not run, so the server would not respond.
     """
     context.renewer.mark_progress(Conversation, conversation)
     try:
         row = conversation.id, conversation.fence
-        [deleted_at] = leases.read(context.database, Conversation, *row, ("deleted_at",))
+        deleted_at, awaits_sandbox = leases.read(context.database, Conversation, *row, ("deleted_at", "awaits_sandbox"))
         with context.database.reading() as session:
             sandbox = session.get(Sandbox, conversation.sandbox_id)
     except UNAVAILABLE:
         return  # the store does not respond: the run continues
     # Only a conversation that awaits its sandbox gets another run when that runs again.
-    is_frozen = conversation.awaits_sandbox and sandbox is not None and sandbox.status != Status.RUNNING
+    is_frozen = awaits_sandbox and sandbox is not None and sandbox.status != Status.RUNNING
     if deleted_at != conversation.deleted_at or is_frozen:
         raise _Superseded
 

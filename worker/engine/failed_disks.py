@@ -4,14 +4,16 @@ An image is a sparse file, so the kernel learns that the node's disk is full onl
 The file system then aborts its journal, and rejects every write until it is mounted again, also once there is space.
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 MOUNTS = Path("/proc/self/mountinfo")
-FILE_SYSTEMS = Path("/sys/fs/ext4")
-# What Linux shows for such a file system: `ro` before 6.12, nothing from then on, and `emergency_ro` from 6.15 on.
+FILE_SYSTEMS, DEVICES = Path("/sys/fs/ext4"), Path("/sys/dev/block")
+# What Linux shows for such a file system: `ro` before 6.12, nothing from 6.12 to 6.14, and `emergency_ro` since.
 READ_ONLY = {"emergency_ro", "ro"}
+REJECTED = (errno.EROFS, errno.EIO, errno.ESHUTDOWN)
 # The major number of loop devices.
 LOOP = "7:"
 
@@ -28,27 +30,29 @@ def find_failed(mounts: bytes, volumes: Path) -> frozenset[str]:
     """
     return frozenset(
         folder.parent.name
-        for folder, number, options in _list_disks(mounts, volumes)
-        if not READ_ONLY.isdisjoint(options) or (_has_errors(number) and _rejects_writes(folder))
+        for folder, device, options in _list_disks(mounts, volumes)
+        if not READ_ONLY.isdisjoint(options) or (_has_errors(device) and _rejects_writes(folder))
     )
 
 
 def _list_disks(mounts: bytes, volumes: Path) -> Iterator[tuple[Path, str, list[str]]]:
-    """The mount point, the number of the loop device, and the options of each mounted disk (proc_pid_mountinfo(5))."""
-    for line in os.fsdecode(mounts).splitlines():
+    """The mount point, the device, and the options of each disk mounted for writing (proc_pid_mountinfo(5))."""
+    for line in map(os.fsdecode, mounts.split(b"\n")):
         mount, _, file_system = line.partition(" - ")
         if not file_system.startswith("ext4 "):
             continue
-        _, _, device, _, point, *_ = mount.split(" ")
+        _, _, device, _, point, own_options, *_ = mount.split(" ")
         folder, options = Path(point.replace("\\040", " ")), file_system.rpartition(" ")[2]
-        if device.startswith(LOOP) and folder.name == "_data" and folder.parent.parent == volumes:
-            yield folder, device.removeprefix(LOOP), options.split(",")
+        is_disk = device.startswith(LOOP) and folder.name == "_data" and folder.parent.parent == volumes
+        if is_disk and "ro" not in own_options.split(","):
+            yield folder, device, options.split(",")
 
 
-def _has_errors(number: str) -> bool:
+def _has_errors(device: str) -> bool:
     """Whether the kernel has found an error in the file system since its last check with e2fsck."""
     try:
-        return int((FILE_SYSTEMS / f"loop{number}" / "errors_count").read_text()) > 0
+        name = (DEVICES / device).resolve().name
+        return int((FILE_SYSTEMS / name / "errors_count").read_text()) > 0
     except (OSError, ValueError):
         return False
 
@@ -57,8 +61,6 @@ def _rejects_writes(folder: Path) -> bool:
     try:
         found = folder.stat()
         os.utime(folder, ns=(found.st_atime_ns, found.st_mtime_ns))
-    except PermissionError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno in REJECTED
     return False

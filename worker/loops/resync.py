@@ -47,7 +47,8 @@ def resync(context: WorkerContext) -> None:
         rows = sandbox_queries.on_node(session, context.settings.node)
     endpoint = context.network.endpoint
     named = {name: item for name, item in listed.items() if _own_name(item) == name}
-    repairs = find_repairs(context, named.keys() & {container_name(row.id) for row in rows if _runs(row)})
+    running = {name for name, item in named.items() if item.state == ContainerState.RUNNING}
+    repairs = find_repairs(context, running & {container_name(row.id) for row in rows if _runs(row)})
     for row in rows:
         name = container_name(row.id)
         if row.due_at is not None or leases.is_leased(row.lease_until):
@@ -55,8 +56,8 @@ def resync(context: WorkerContext) -> None:
         if row.desired == Desired.DELETED or row.generation != row.observed_generation:
             check(context, row.id)
         elif name in repairs:
-            record_repair(context, name)
             replace_container(context, row.id)
+            record_repair(context, name)
         elif _runs(row) and name in named and is_outdated(named[name], endpoint):
             replace_container(context, row.id)
         elif _differs(row, named.get(name), has_volume=name in volumes | unlabelled):

@@ -18,6 +18,7 @@ def test_sandbox_can_write_again_once_its_nodes_disk_has_space(cluster: Cluster,
         specs.change(session, TINY_IMAGE, {"disk_bytes": MIN_BYTES})
     (sandbox_id,) = start_many(alice, 1)
     engine, container = cluster.engines[A], f"aw-{sandbox_id}"
+    assert cluster.node_of(sandbox_id) == A
 
     def run(script: str) -> str:
         return engine.docker("exec", container, "sh", "-c", script)

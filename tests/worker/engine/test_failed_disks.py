@@ -1,7 +1,7 @@
 """Disks that the kernel makes read-only when the node's disk is full: they are found, and a restart repairs them."""
 
 import errno
-import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -40,6 +40,7 @@ def worker(engine: PrivateEngine, installation: str) -> Iterator[DiskEngine]:
 def test_disk_that_failed_because_the_nodes_was_full_is_repaired_by_a_restart(
     worker: DiskEngine, engine: PrivateEngine, request_: ContainerRequest, installation: str
 ) -> None:
+    began = time.time()
     bounds = Bounds(engine, installation, "node", IPv4Network("198.18.161.0/24"), 0, Path("/none"))
     name = started(worker, replace(request_, disk_bytes=MIN_BYTES, has_files=False))
     write(engine, name)
@@ -53,6 +54,7 @@ def test_disk_that_failed_because_the_nodes_was_full_is_repaired_by_a_restart(
     assert bounds.lost_writes_until(name.removeprefix(NAME_PREFIX))
     worker.stop(name, 0)
     worker.start(name)
+    assert began <= bounds.lost_writes_until(name.removeprefix(NAME_PREFIX)) <= time.time() + 1
     assert worker.list_failed_disks() == frozenset()
     assert write(engine, name) == ""
 
@@ -60,8 +62,10 @@ def test_disk_that_failed_because_the_nodes_was_full_is_repaired_by_a_restart(
 def write(engine: PrivateEngine, name: str) -> str:
     """Write to the sandbox's disk, and wait until the kernel has written to the node's; return the errors."""
     script = 'cd /workspace/project && mkdir -p "$(cat /proc/sys/kernel/random/uuid)" && sync'
-    command = ["docker", "--host", engine.host, "exec", name, "sh", "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    try:
+        return engine.docker("exec", name, "sh", "-c", script)
+    except AssertionError as error:
+        return str(error)
 
 
 @pytest.mark.parametrize("state", ["emergency_ro", "ro"])
@@ -77,7 +81,9 @@ def test_failed_disks_are_distinguished_from_other_mounts(state: str) -> None:
         mount(4, kind="nfs4", source="server:/files"),
         mount(5, device="8:1"),
         # Mounted read-only, which is not an error of the file system.
-        mount(6, options="rw").replace(b" rw,nosuid", b" ro,nosuid"),
+        mount(6).replace(b" rw,nosuid", b" ro,nosuid"),
+        mount(7, options="rw").replace(b" rw,nosuid", b" ro,nosuid"),
+        b"8 30 7:8 / /an\x0bother\xe2\x80\xa8one rw - ext4 /dev/loop8 rw",
         b"7 30 0:7 / /not\xff/utf-8 rw - tmpfs  rw",
         b"short",
     ]
@@ -85,7 +91,8 @@ def test_failed_disks_are_distinguished_from_other_mounts(state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "is_failed"), [(None, False), (errno.EROFS, True), (errno.EIO, True), (errno.EPERM, False)]
+    ("error", "is_failed"),
+    [(None, False), (errno.EROFS, True), (errno.EIO, True), (errno.EPERM, False), (errno.ENOENT, False)],
 )
 @pytest.mark.parametrize("count", [0, 1])
 def test_disk_with_errors_is_written_to_where_linux_shows_no_state(
@@ -96,9 +103,11 @@ def test_disk_with_errors_is_written_to_where_linux_shows_no_state(
             raise OSError(error, "")
 
     (tmp_path / "volumes" / "aw-1" / "_data").mkdir(parents=True)
-    (tmp_path / "loop1").mkdir()
-    (tmp_path / "loop1" / "errors_count").write_text(f"{count}\n")
+    (tmp_path / "loop16").mkdir()
+    (tmp_path / "loop16" / "errors_count").write_text(f"{count}\n")
+    (tmp_path / "7:1").symlink_to("loop16")
     monkeypatch.setattr(failed_disks, "FILE_SYSTEMS", tmp_path)
+    monkeypatch.setattr(failed_disks, "DEVICES", tmp_path)
     monkeypatch.setattr("os.utime", change_times)
     folder = f"{tmp_path}/volumes/aw-1"
     mounts = MOUNT.format(id=1, folder=folder, kind="ext4", source="", device="7:1", options="rw").encode()

@@ -30,7 +30,7 @@ class Conversations:
         # must not be delivered twice.
         self._messages: dict[str, list[str]] = {}
         self._once: set[str] = set()
-        # When each acknowledged message was posted, in seconds since the epoch.
+        # When each acknowledged message was first posted, in seconds since the epoch.
         self._posted_at: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -128,7 +128,8 @@ class Conversations:
         for text in texts:
             copies = said.count(text)
             is_leased = text in refused or (text in waiting and sandbox["status"] != "RUNNING")
-            if copies == 0 and not is_leased and not self._is_lost_with_the_disk(conversation, text):
+            is_lost = copies == 0 and not is_leased
+            if is_lost and (text in waiting or not self._has_disk_lost(conversation, text)):
                 yield f"message {text} to {conversation.id} was acknowledged but not delivered, {len(waiting)} pending"
             if copies > 1:
                 self._fleet.count("message", "delivered twice")
@@ -150,7 +151,7 @@ class Conversations:
         )
         return next(filter(None, files), "")
 
-    def _is_lost_with_the_disk(self, conversation: AcknowledgedConversation, text: str) -> bool:
+    def _has_disk_lost(self, conversation: AcknowledgedConversation, text: str) -> bool:
         """Whether the agent server may have stored the text before the sandbox's disk last lost what was written."""
         site, posted_at = self._fleet.site, self._posted_at[text]
         if all(bounds_of(site, node).lost_writes_until(conversation.sandbox_id) < posted_at for node in NODES):
@@ -161,7 +162,7 @@ class Conversations:
     def _post_message(self, conversation: AcknowledgedConversation) -> str | None:
         text = f"say-{new_id()}"
         content = {"role": "user", "content": [{"type": "text", "text": text}]}
-        headers = conversation.user.headers | {"Idempotency-Key": text}
+        headers, began = conversation.user.headers | {"Idempotency-Key": text}, time.time()
         for _ in range(TRIES):
             response = self._fleet.send("POST", _messages_path(conversation), headers, json=content)
             if response is None or response.status_code == 503:
@@ -171,7 +172,7 @@ class Conversations:
                 return None
             with self._lock:
                 self._messages.setdefault(conversation.id, []).append(text)
-                self._posted_at[text] = time.time()
+                self._posted_at[text] = began
             return text
         return None
 
