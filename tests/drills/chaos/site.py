@@ -149,7 +149,7 @@ def running_site(database: str, *, short_timeouts: bool) -> Iterator[Site]:
         engines = {name: stack.enter_context(_engine()) for name in NODES}
         url = _make_database(directory, postgres)
         faulty = {name: stack.enter_context(running_faulty_engine(engine)) for name, engine in engines.items()}
-        network = stack.enter_context(running_network())  # until the processes have ended: they use its links to stop
+        network = stack.enter_context(running_network())  # before the processes, which need its links until they end
         service = _make_service(directory, url, valkey, faulty, registry, SETTINGS if short_timeouts else {})
         stack.callback(service.stop)
         database_links, broker_links = _link(network, directory, valkey, postgres)
