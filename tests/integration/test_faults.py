@@ -106,6 +106,7 @@ class TestKilledWorkerOfAConversation:
             eventually(lambda: alice.start_task(task_id)["status"] in (stage, "READY"), deadline_seconds=240)
             eventually(lambda: len(engine.containers()) == 1)
             installed.kill("worker")
+            assert alice.start_task(task_id)["status"] == stage
             installed.start_worker()
             task = alice.await_start(task_id)
             assert engine.containers() == engine.volumes() == [f"aw-{task['sandbox_id']}"]

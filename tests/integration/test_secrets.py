@@ -212,11 +212,8 @@ def fail_at_the_model(alice: Client, planted: Planted, sandbox_id: str) -> None:
     }
     diff = {"mcp_config": config, "llm": {"model": "openai/rejecter"}}
     assert alice.post("/api/v1/settings", json={"agent_settings_diff": diff}).status_code == 200
-    started = alice.start_conversation(**MESSAGE, sandbox_id=sandbox_id)
-    eventually(lambda: alice.start_task(started)["status"] in ("READY", "ERROR"), deadline_seconds=180)
-    task = alice.start_task(started)
-    if task["status"] == "READY":
-        eventually(lambda: listed(alice, task).get("execution_status") in ("error", "stuck"), deadline_seconds=180)
+    task = alice.await_start(alice.start_conversation(**MESSAGE, sandbox_id=sandbox_id))
+    eventually(lambda: listed(alice, task).get("execution_status") == "error", deadline_seconds=180)
 
 
 def send_bad_requests(alice: Client, planted: Planted) -> None:

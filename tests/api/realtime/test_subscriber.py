@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -139,9 +140,13 @@ def test_flush_preserves_the_subscription(
 def test_stalled_broker_does_not_delay_commits(valkey: Valkey) -> None:
     notifier = ChangeNotifier(valkey.url)
     valkey.stall()
-    for number in range(2 * MAX_WAITING):
-        notifier.publish([Change("owner", Kind.SANDBOX, str(number), None)])
-    assert 0 < notifier._waiting.qsize() <= MAX_WAITING
+    with ThreadPoolExecutor(1) as pool:
+        publishing = pool.submit(publish_many, notifier, 2 * MAX_WAITING)
+        try:
+            publishing.result(30)
+            assert 0 < notifier._waiting.qsize() <= MAX_WAITING
+        finally:
+            valkey.wake()
 
 
 @pytest.mark.parametrize(
@@ -154,6 +159,11 @@ def test_stalled_broker_does_not_delay_commits(valkey: Valkey) -> None:
 )
 def test_server_url_is_derived_from_the_broker_url(broker: str, url: str) -> None:
     assert server_url(broker) == url
+
+
+def publish_many(notifier: ChangeNotifier, count: int) -> None:
+    for number in range(count):
+        notifier.publish([Change("owner", Kind.SANDBOX, str(number), None)])
 
 
 def receive_notification(notifier: ChangeNotifier, subscriber: RecordingListener) -> None:

@@ -212,7 +212,9 @@ def test_sandbox_that_pings_and_does_not_read_is_closed(serve: Serve, database: 
         assert not thread.is_alive()
 
 
-def test_small_messages_pass_beside_others_that_are_not_read(serve: Serve, database: Database, user: ApiUser) -> None:
+def test_small_messages_pass_beside_others_that_are_not_read(
+    serve: Serve, database: Database, user: ApiUser, limits: list[BufferLimit]
+) -> None:
     def flood(connection: ServerConnection) -> None:
         for _ in range(3):
             connection.send(MESSAGE)
@@ -220,10 +222,11 @@ def test_small_messages_pass_beside_others_that_are_not_read(serve: Serve, datab
     with serve() as api, agent_server(database, user, flood) as unread, ExitStack() as clients:
         for _ in range(2):
             open_unread(clients, api, unread)
+        assert eventually(lambda: limits[0].held.total() > len(MESSAGE))
         with agent_server(database, user, echo) as own, websocket(api, own, **key_of(own)) as small:
             for number in range(100):
                 small.send(str(number) * 1000)
-                assert small.recv(timeout=20)
+                assert small.recv(timeout=20) == str(number) * 1000
 
 
 def test_largest_message_passes_in_both_directions(

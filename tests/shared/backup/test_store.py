@@ -3,7 +3,6 @@
 import os
 import re
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-from sqlmodel import select
 
 from shared.backup import manifest, postgresql, sqlite, store
 from shared.changes import change_feed, recorder
@@ -28,7 +26,7 @@ from shared.errors import Conflict, Invalid
 from shared.models import Conversation, Sandbox
 from shared.settings import Settings
 from shared.states import DeadlineAction, Desired, PauseKind, Status
-from tests.factories import SECRET_KEY, ApiUser, make_conversation, make_sandbox, session_key_of
+from tests.factories import SECRET_KEY, ApiUser, make_sandbox, session_key_of
 
 PASSPHRASE = "correct horse battery"
 
@@ -58,32 +56,6 @@ def test_restored_installation_has_rows_and_keys(
         row = session.get_one(Sandbox, sandbox.id)
         assert Vault(clean.vault_keys).decrypt(row.session_key) == session_key_of(sandbox)
         assert session.get_one(Conversation, conversation.id).title == conversation.title
-
-
-def test_backup_is_consistent_while_rows_are_written(
-    settings: Settings, database: Database, user: ApiUser, sandbox: Sandbox, clean: Settings, tmp_path: Path
-) -> None:
-    stopped, begun = threading.Event(), threading.Event()
-
-    def write() -> None:
-        while not stopped.is_set():
-            make_conversation(database, user, sandbox)
-            begun.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    begun.wait(60)
-    try:
-        store.back_up(settings, tmp_path / "backup", None)
-    finally:
-        stopped.set()
-        writer.join()
-    clean = clean.model_copy(update={"secret_keys": SecretStr(SECRET_KEY)})
-    store.restore(clean, tmp_path / "backup", None)
-    with reading(clean) as restored, restored.reading() as session, database.reading() as before:
-        found = set(session.exec(select(Conversation.id)).all())
-        assert found
-        assert found <= set(before.exec(select(Conversation.id)).all())
 
 
 def test_restore_lets_idle_deadlines_begin_again(database: Database, user: ApiUser) -> None:

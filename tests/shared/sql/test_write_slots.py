@@ -68,6 +68,7 @@ def test_waiting_caller_gets_the_next_slot(slots: WriteSlots) -> None:
     with ThreadPoolExecutor(1) as pool:
         with written_for(slots, "alice"), written_for(slots, "alice"):
             waiting = pool.submit(wait)
+            eventually(lambda: slots._waiting.total() == 1)
             assert not entered.is_set()
         waiting.result(A_WHILE)
     assert entered.is_set()
@@ -77,6 +78,7 @@ def test_waiting_writes_of_a_caller_are_refused_when_one_times_out(slots: WriteS
     with ThreadPoolExecutor(1) as pool, written_for(slots, "alice"):
         with suppress(OperationalError), written_for(slots, "alice"):
             waiting = pool.submit(lambda: is_admitted_in_time(slots, "alice"))
+            eventually(lambda: slots._waiting.total() == 1)
             raise LOCKED
         assert waiting.result(A_WHILE) is False
         assert is_admitted(slots, "bob")

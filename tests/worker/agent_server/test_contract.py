@@ -11,6 +11,7 @@ from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachabl
 from shared.conversations.webhook_reports import read_conversation
 from shared.ids import new_id
 from tests.factories import DOOR
+from tests.services import http
 from tests.services.agent_servers import FOLDER, HELLO, KEY, TargetServer, body_for
 from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
@@ -214,7 +215,7 @@ class TestConversation:
 
 
 class TestProfile:
-    def test_profile_is_saved_and_replaced(self, target: TargetServer, server: AgentServer) -> None:
+    def test_profile_is_accepted_again(self, target: TargetServer, server: AgentServer) -> None:
         for model in ("openai/one", "openai/two"):
             server.keep_profile(TITLE_PROFILE, {"model": model, "api_key": "sk-9"})
             body = {"llm": {"model": model}, "include_secrets": True}
@@ -245,6 +246,12 @@ class TestRealServer:
         server.keep_profile(TITLE_PROFILE, titles)
         server.create_conversation(body)
         assert eventually(lambda: (server.get_conversation(id_of(body)) or {})["title"]) == "A title"
+
+    def test_profile_is_replaced(self, server: AgentServer, sandbox_url: str) -> None:
+        url, headers = f"{sandbox_url}/api/profiles/{TITLE_PROFILE}", {"X-Session-API-Key": KEY}
+        for model in ("openai/one", "openai/two"):
+            server.keep_profile(TITLE_PROFILE, {"model": model, "api_key": "sk-9"})
+            assert f'"{model}"' in http.get(url, headers=headers).text
 
     def test_first_message_of_another_role_is_lost(
         self, server: AgentServer, sandbox_url: str, contract_model: ScriptedModel

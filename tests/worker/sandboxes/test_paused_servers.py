@@ -1,9 +1,9 @@
 """Starts and deliveries whose agent server falls silent during a request: they end as soon as the reason is known."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from shared.states import Desired, Reason, Stage, Status
 from tests.factories import DOOR, ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.services.asgi import serving
+from tests.waiting import eventually
 from tests.worker.conversations.message_delivery.messages import add_messages, assert_done, received_texts
 from tests.worker.scenarios import (
     another,
@@ -25,6 +26,7 @@ from tests.worker.scenarios import (
     change,
     configure,
     conversation_of,
+    hooked_context,
     request_start,
     row,
     set_desired,
@@ -33,9 +35,11 @@ from tests.worker.scenarios import (
 from worker.agent_server import transport
 from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
-from worker.conversations import refresh
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation
+
+# The reads of a look at a request in progress: of the conversation and of its sandbox, each with two points.
+POINTS_OF_A_LOOK = 4
 
 Act = Callable[[WorkerContext, ApiUser, str, str], None]
 
@@ -45,7 +49,7 @@ class SilentServer:
 
     def __init__(self, server: FakeAgentServer) -> None:
         self.method = ""
-        self.is_silent, self.was_abandoned = threading.Event(), threading.Event()
+        self.is_silent, self.was_abandoned, self.responds = threading.Event(), threading.Event(), threading.Event()
         self.server = server
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -54,11 +58,21 @@ class SilentServer:
         response = self.server.respond(await _request(scope, receive))
         if self.method and self.server.calls[-1:] == [self.method]:
             self.is_silent.set()
-            await receive()
-            self.was_abandoned.set()
-            return
+            if await self._is_abandoned(receive):
+                return
         await send({"type": "http.response.start", "status": response.status_code, "headers": []})
         await send({"type": "http.response.body", "body": response.content})
+
+    async def _is_abandoned(self, receive: Any) -> bool:
+        """Wait until the client disconnects or the test lets the server respond."""
+        disconnect = asyncio.ensure_future(receive())
+        while not disconnect.done() and not self.responds.is_set():  # noqa: ASYNC110 - another thread sets it
+            await asyncio.sleep(0.01)
+        if disconnect.done():
+            self.was_abandoned.set()
+            return True
+        disconnect.cancel()
+        return False
 
 
 async def _request(scope: Any, receive: Any) -> httpx.Request:
@@ -211,12 +225,21 @@ def test_delivery_ends_when_its_sandbox_is_paused_and_is_completed_after_the_res
     assert_done(context, conversation.id)
 
 
-@pytest.mark.parametrize("awaits_sandbox", [False, True])
-def test_run_continues_in_a_paused_sandbox_if_its_resume_would_enqueue_no_other(
-    context: WorkerContext, user: ApiUser, sandbox_id: str, *, awaits_sandbox: bool
+def test_refresh_that_a_resume_would_not_repeat_continues_in_a_paused_sandbox(
+    context: WorkerContext, user: ApiUser, sandbox_id: str, silent_server: SilentServer, server: FakeAgentServer
 ) -> None:
+    """The conversation does not await the sandbox, so its resume would enqueue no other run."""
     sandbox = row(context, Sandbox, sandbox_id)
-    conversation = make_conversation(context.database, user, sandbox, awaits_sandbox=awaits_sandbox)
-    by_an_outsider(context, user, sandbox_id, "")
-    with nullcontext() if not awaits_sandbox else pytest.raises(refresh._Superseded):
-        refresh._require_current(context, conversation)
+    conversation = make_conversation(context.database, user, sandbox, due_at=after(0))
+    server.add(conversation.id).title = "A title"
+    silent_server.method = "get_conversation"
+    with open_client(DOOR) as http, ThreadPoolExecutor(1) as pool:
+        working, database = hooked_context(replace(context, http=http), -1, lambda: None)
+        run = pool.submit(refresh_conversation, working, conversation.id)
+        assert silent_server.is_silent.wait(30)
+        by_an_outsider(context, user, sandbox_id, "")
+        looked = database.passed + 2 * POINTS_OF_A_LOOK
+        assert eventually(lambda: silent_server.was_abandoned.is_set() or database.passed >= looked)
+        silent_server.responds.set()
+        run.result(30)
+    assert row(context, Conversation, conversation.id).title == "A title"

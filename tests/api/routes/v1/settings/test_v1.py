@@ -257,13 +257,12 @@ def test_unknown_fields_are_ignored(client: TestClient, user: ApiUser) -> None:
     assert "whatever" not in client.get(PATH, headers=user.headers).text
 
 
-EXAMPLES = {"string": "s", "integer": 21, "number": 0.5, "boolean": True, "object": {}}
-
-
 def test_schema_endpoints_describe_the_settings(client: TestClient, user: ApiUser) -> None:
     for name in ("agent", "conversation"):
         found = read(client, user, f"{PATH}/{name}-schema")
         assert found["model_name"] == f"{name.capitalize()}Settings"
+        keys = {field["key"] for section in found["sections"] for field in section["fields"]}
+        assert keys >= {".".join(path[1:]) for _, path, _ in PAIRS if path[0] == f"{name}_settings"}
         for section in found["sections"]:
             assert {"key", "label", "variant", "fields"} <= section.keys()
             for field in section["fields"]:
