@@ -116,16 +116,14 @@ class _User:
 
     async def send(self) -> None:
         """Begin fifty requests per second, and wait for the last ones."""
-        began, running = time.monotonic(), set[asyncio.Task[None]]()
+        began, tasks = time.monotonic(), list[asyncio.Task[None]]()
         for number in itertools.count():
             await asyncio.sleep(began + number / RATE - time.monotonic())
             if self._load.ended.is_set():
                 break
             # Spread the kinds over each second: 50 and 17 have no common divisor.
-            task = asyncio.create_task(self._act(PATTERN[number * 17 % len(PATTERN)]))
-            running.add(task)
-            task.add_done_callback(running.discard)
-        await asyncio.gather(*running)
+            tasks.append(asyncio.create_task(self._act(PATTERN[number * 17 % len(PATTERN)])))
+        await asyncio.gather(*tasks)  # raises the error of a task that failed long ago, too
 
     async def _act(self, kind: str) -> None:
         await getattr(self, f"_{kind}")()
@@ -203,16 +201,18 @@ class _User:
 
     async def _send(self, method: str, path: str, *, name: str = "", **options: Any) -> Any:
         """Send a request; return the body of the response, or None after a failure."""
-        phase, began, failure, response = self._load.phase, time.monotonic(), "", None
+        phase, began, failure, body = self._load.phase, time.monotonic(), "", None
         try:
             response = await next(self._clients).request(method, path, **options)
-            if not response.is_success:
+            if response.is_success:
+                body = (response.json() if response.content else None) or {}
+            else:
                 failure = f"{response.status_code} {response.text[:300]}"
-        except httpx.TransportError as error:
+        except (httpx.TransportError, ValueError) as error:
             failure = repr(error)
         taken = time.monotonic() - began
         self._load.requests.append(Request(phase, name or f"{method} {path}", began, taken, failure))
-        return None if failure or response is None else (response.json() if response.content else None) or {}
+        return body
 
 
 def _client(url: str, key: str) -> httpx.AsyncClient:

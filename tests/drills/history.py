@@ -10,6 +10,7 @@ import httpx
 
 from shared.ids import new_id
 from tests.drills.requests import Entry, Outcome, Verb
+from tests.drills.responses import assert_no_failure
 from tests.factories import ApiUser
 from tests.services import http
 
@@ -57,6 +58,8 @@ class History:
 
 class RecordingClient:
     """Sends one user's requests, each on its own connection, and records them.
+
+    All methods raise an AssertionError after a 5xx, except after a 503 with `Retry-After`.
 
     Args:
         tries: the maximum number of times to send a create request, with one idempotency key, until a response.
@@ -152,6 +155,8 @@ class RecordingClient:
     ) -> httpx.Response | None:
         sent = {**self.user.headers, **headers}
         try:
-            return http.request(method, self._url + path, headers=sent, timeout=self._timeout, **content)
+            response = http.request(method, self._url + path, headers=sent, timeout=self._timeout, **content)
         except httpx.TransportError:
             return None
+        assert_no_failure(response)
+        return response

@@ -17,8 +17,8 @@ def test_attack_has_the_expected_outcome(testbed: AttackTestbed, attack: Attack)
     assert probe.reached == (attack.id in OPEN), f"{attack.probe}: {probe.evidence}"
 
 
-def test_undecidable_attacks_have_controls_that_fail(testbed: AttackTestbed) -> None:
-    """If a machine can decide one of them, it must be blocked there."""
+def test_undecidable_attack_never_succeeds(testbed: AttackTestbed) -> None:
+    """Its control may succeed on a machine that can decide it."""
     undecidable = [one for one in ATTACKS if one.id in UNDECIDABLE]
-    outcomes = {one.id: testbed.outcomes(one) for one in undecidable}
-    assert {name for name, (probe, control) in outcomes.items() if control.reached and probe.reached} == set()
+    assert len(undecidable) == len(UNDECIDABLE)
+    assert {one.id for one in undecidable if testbed.outcomes(one)[0].reached} == set()

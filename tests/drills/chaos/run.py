@@ -1,5 +1,6 @@
 """A chaos run: rounds of faults under load. After each round, all parts must agree, and requests must be fulfilled."""
 
+import math
 import shutil
 import time
 from collections import Counter
@@ -26,6 +27,8 @@ ROUND_SECONDS = 20.0
 DEFAULT_SETTINGS_STRETCH = 2.5
 # The minimum number of faults per minute under load.
 LEAST_FAULTS = 20
+# The maximum average interval of the checks for sandboxes that ran twice: an engine that is down cannot be listed.
+MAX_SECONDS_PER_CHECK = 4.0
 # A run of at least this length must inject every kind of fault.
 ALL_KINDS_SECONDS = 300.0
 # The greatest factor by which a slow machine may exceed the requested length.
@@ -108,6 +111,7 @@ def run(
             supervisor.stop()
         result.ends = supervisor.ends
         result.violations += [f"sandbox {each} ran twice, on {where}" for each, where in watch.doubles.items()]
+        result.violations += [f"{name} ended by itself, {count} times" for name, count in result.ends.items()]
         result.violations = result.violations or _weaknesses(result, watch, nemesis, seconds)
         if not result.is_kept:
             _keep_logs(site, nemesis, logs)
@@ -132,7 +136,8 @@ def _missing(result: Result, nemesis: Nemesis, seconds: float) -> list[str]:
 
 def _weaknesses(result: Result, watch: Watch, nemesis: Nemesis, seconds: float) -> list[str]:
     """The reasons why a run without violations proves too little."""
-    blind = [] if watch.checks else ["no check for sandboxes that ran twice succeeded"]
+    least = math.ceil(result.seconds / MAX_SECONDS_PER_CHECK)
+    blind = [f"only {watch.checks} of {least} checks for sandboxes that ran twice"] if watch.checks < least else []
     return blind + _missing(result, nemesis, seconds)
 
 

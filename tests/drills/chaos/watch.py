@@ -7,11 +7,12 @@ These overlaps are permitted:
 - A container that does not run. A worker that was frozen before `docker create` sends the request once it continues,
   because an engine checks no fencing token. The worker checks its token before the next action and does not start the
   container.
-- A container that the nemesis started from outside.
+- A container that the nemesis started from outside, until the parts agree again.
 
 Two containers that run on READY nodes are a violation, even if only one check sees them.
 """
 
+import time
 from collections.abc import Callable, Collection, Mapping
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -25,6 +26,8 @@ from worker.loops.periodic import PeriodicTask
 
 POLL_SECONDS = 0.5
 STARTED_OUTSIDE = "container started"
+# The time from a fault to the end of its round's agreement.
+ROUND_SECONDS = 60.0
 # Lists the sandboxes whose containers run on a node.
 ListRunning = Callable[[str], Collection[str]]
 
@@ -46,7 +49,9 @@ class Watch:
         except (AssertionError, SQLAlchemyError):
             return  # the containers or the status of a node cannot be read
         self.checks += 1
-        started = {fault.subject for fault in self._nemesis.log if fault.kind == STARTED_OUTSIDE}
+        since = time.monotonic() - ROUND_SECONDS
+        outside = [fault for fault in self._nemesis.log if fault.kind == STARTED_OUTSIDE]
+        started = {fault.subject for fault in outside if fault.ended > since}
         self.doubles |= {sandbox_id: where for sandbox_id, where in found.items() if sandbox_id not in started}
 
     def _ready(self) -> set[str]:

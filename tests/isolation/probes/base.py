@@ -17,6 +17,8 @@ Outcome = tuple[bool, str]
 # The number of concurrent probes; files whose probes must run alone set 1.
 PARALLEL = 32
 PROBE_SECONDS = 60.0
+# The signals by which a system call filter and the limit of memory end a probe. Any other is a defect of the probe.
+REFUSALS = (signal.SIGSYS, signal.SIGKILL)
 
 
 def run_jobs(jobs: list[tuple[str, dict[str, Any]]]) -> None:
@@ -67,7 +69,7 @@ def probe(function: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def collect(child: int, pipe: int, deadline: float) -> dict[str, Any]:
-    """Read a child's report. A child that is killed by a signal or sends nothing in time has failed."""
+    """Read a child's report. A child that is killed or sends nothing in time has failed."""
     text = b""
     while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
         part = os.read(pipe, 65_536)
@@ -82,8 +84,9 @@ def collect(child: int, pipe: int, deadline: float) -> dict[str, Any]:
     if text:
         report: dict[str, Any] = json.loads(text)
         return report
-    ended = f"killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "no report"
-    return {"reached": False, "evidence": ended}
+    killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    ended = "no report" if killed_by is None else f"killed by signal {killed_by}"
+    return {"reached": False, "evidence": ended, "broken": killed_by not in REFUSALS}
 
 
 def agent_server() -> int:

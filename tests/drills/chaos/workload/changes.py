@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from tests.drills.chaos.workload.fleet import Fleet
+from tests.drills.responses import is_unavailable
 from tests.factories import ApiUser
 from tests.services import http
 
@@ -21,7 +22,7 @@ class ChangeFollower:
 
     Attributes:
         statuses: the last status of each sandbox in the feed.
-        gaps: the places where an id did not follow the previous one.
+        gaps: the places where an id did not follow the previous one, and refusals.
         resets: the number of reset events, which say that the feed could not resume; the first stream begins with one.
     """
 
@@ -73,13 +74,18 @@ class ChangeFollower:
         url, timeout = self._fleet.site.service.url + CHANGES, httpx.Timeout(READ_SECONDS)
         with httpx.stream("GET", url, headers=headers, timeout=timeout, verify=http.NO_CERTIFICATES) as response:
             if not response.is_success:
-                self._stopped.wait(RETRY_SECONDS)
+                self._refuse(response)
                 return
             for event in _read_events(response):
                 if self._stopped.is_set():
                     return
                 if event:
                     self._take(event)
+
+    def _refuse(self, response: httpx.Response) -> None:
+        if not is_unavailable(response):
+            self.gaps.append(f"the response is a {response.status_code}")
+        self._stopped.wait(RETRY_SECONDS)
 
     def _take(self, event: dict[str, str]) -> None:
         number = int(event["id"])

@@ -13,6 +13,7 @@ import httpx
 from shared.states import Desired
 from tests.drills.chaos.site import Site
 from tests.drills.history import SANDBOXES, History, RecordingClient
+from tests.drills.responses import assert_no_failure
 from tests.factories import ApiUser
 from tests.services import http
 
@@ -125,6 +126,5 @@ class Fleet:
             response = http.request(method, url, headers=dict(headers), timeout=ANSWER_SECONDS, **content)
         except httpx.TransportError:
             return None
-        assert response.status_code < 500 or response.status_code == 503, f"{method} {path}: {response.status_code}"
-        assert response.status_code != 503 or "Retry-After" in response.headers, f"{method} {path}: 503, no Retry-After"
+        assert_no_failure(response)
         return response

@@ -10,6 +10,7 @@ from sqlmodel import select
 from shared.models import Conversation, Event, Sandbox
 from tests.api.agent_reports import conversation_report, event_report, stats_report, update_report, usage_report
 from tests.drills.faults.operation import Operation
+from tests.drills.faults.operations.agent import conversation_path, count_requests
 from tests.drills.faults.operations.conversation import conversation_id, with_conversation
 from tests.drills.faults.runner import Runner
 from tests.factories import session_key_of
@@ -48,9 +49,11 @@ def _send(runner: Runner, sandbox_id: str, events: list[dict[str, Any]]) -> None
     with runner.service.database.reading() as session:
         headers = {"X-Session-API-Key": session_key_of(session.get_one(Sandbox, sandbox_id))}
     for path, body in (("conversations", conversation_report(conversation)), (f"events/{conversation}", events)):
+        url = f"{runner.service.url}/api/v1/webhooks/{path}"
         try:
-            http.post(f"{runner.service.url}/api/v1/webhooks/{path}", headers=headers, json=body, timeout=30)
+            runner.responses.append(http.post(url, headers=headers, json=body, timeout=30))
         except httpx.TransportError:
+            runner.responses.append(None)
             return
 
 
@@ -63,6 +66,14 @@ def _assert_stored_once(runner: Runner, sandbox_id: str) -> None:
         assert session.exec(select(Conversation.title)).all() == ["A title"]
 
 
+def _assert_interrupted(runner: Runner, sandbox_id: str) -> None:
+    """Assert that an acknowledged report interrupts the agent, or else a retry."""
+    if not all(response and response.is_success for response in runner.responses):
+        _report_work(runner, sandbox_id)
+    path = conversation_path(runner, "interrupt")
+    eventually(lambda: count_requests(runner, sandbox_id, path) >= 1)
+
+
 OPERATIONS: Mapping[str, Operation] = {
     "reports": Operation(
         owns=frozenset({"POST /webhooks/conversations", REPORTS}),
@@ -70,5 +81,10 @@ OPERATIONS: Mapping[str, Operation] = {
         act=_report,
         verify=_assert_stored_once,
     ),
-    "spent-budget": Operation(owns=frozenset({REPORTS, "conversations.refresh"}), prepare=spent, act=_report_work),
+    "spent-budget": Operation(
+        owns=frozenset({REPORTS, "conversations.refresh"}),
+        prepare=spent,
+        act=_report_work,
+        verify=_assert_interrupted,
+    ),
 }

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
+from sqlmodel import select
+
 from shared.clock import now
 from shared.ids import new_id
-from shared.models import IdempotencyKey, Sandbox
+from shared.models import ApiKey, IdempotencyKey, Sandbox
 from shared.retention.tombstones import RETENTION
 from shared.states import Desired, Status
 from tests.drills.faults.operation import Operation, routine
@@ -53,6 +55,18 @@ def _list_sandboxes(runner: Runner, _subject: str) -> None:
     send(runner, "GET", f"{SANDBOXES}/search")
 
 
+def _use_recorded(runner: Runner, _subject: str) -> None:
+    """Assert that a retry records the use of the key."""
+    _list_sandboxes(runner, "")
+
+    def is_recorded() -> bool:
+        with runner.service.database.reading() as session:
+            uses = select(ApiKey.last_used_at).where(ApiKey.user_id == runner.client.user.id)
+            return None not in session.exec(uses).all()
+
+    eventually(is_recorded)
+
+
 def _leave_stored_response(runner: Runner, _subject: str) -> None:
     """Create an expired stored response."""
     row = IdempotencyKey(
@@ -66,6 +80,16 @@ def _leave_stored_response(runner: Runner, _subject: str) -> None:
     )
     with runner.service.database.transaction() as session:
         session.add(row)
+
+
+def _stored_response_deleted(runner: Runner, _subject: str) -> None:
+    """Assert that a later sweep deletes the stored response."""
+
+    def is_gone() -> bool:
+        with runner.service.database.reading() as session:
+            return session.exec(select(IdempotencyKey)).all() == []
+
+    eventually(is_gone)
 
 
 def _leave_tombstone(runner: Runner, sandbox_id: str) -> None:
@@ -100,9 +124,12 @@ OPERATIONS: Mapping[str, Operation] = {
     "git-tokens": Operation(owns=frozenset({"POST /add-git-providers"}), act=store_tokens, verify=_tokens_stored),
     # The response cache authenticates the request before it is routed.
     "first-use-of-a-key": Operation(
-        owns=frozenset({f"GET {SANDBOXES}/search", "GET /sandboxes/search"}), prepare=_unused_key, act=_list_sandboxes
+        owns=frozenset({f"GET {SANDBOXES}/search", "GET /sandboxes/search"}),
+        prepare=_unused_key,
+        act=_list_sandboxes,
+        verify=_use_recorded,
     ),
-    "sweep-of-a-stored-response": routine("sweep", act=_leave_stored_response),
+    "sweep-of-a-stored-response": routine("sweep", act=_leave_stored_response, verify=_stored_response_deleted),
     "sweep-of-a-tombstone": routine(
         "sweep", prepare=lambda _runner: new_id(), act=_leave_tombstone, verify=_tombstone_deleted
     ),
