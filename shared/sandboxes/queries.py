@@ -131,7 +131,7 @@ def accountable(session: Session, ids: Collection[str]) -> dict[str, str]:
 
 
 def list_running(session: Session, node_id: str, digit: str) -> list[Sandbox]:
-    """Return the node's RUNNING sandboxes that are neither due nor leased, and whose ids begin with `digit`."""
+    """Return the node's RUNNING sandboxes whose ids begin with `digit`."""
     return list(session.scalars(FIND_RUNNING, bind_values(node_id=node_id, digit=digit)).all())
 
 
@@ -166,8 +166,6 @@ FIND_RUNNING = select(Sandbox).where(
     # With this condition the query uses its index: SQLite does not derive it from the status.
     placement.may_have_container(),
     col(Sandbox.id).startswith(bind("digit")),
-    col(Sandbox.due_at).is_(None),
-    col(Sandbox.lease_until).is_(None),
     Sandbox.status == Status.RUNNING,
 )
 

@@ -54,9 +54,9 @@ def read_state(sandbox: Sandbox) -> ObservedState:
     )
 
 
-def was_restarted(sandbox: Sandbox, state: ObservedState) -> bool:
+def was_restarted(sandbox: Sandbox, started_at: datetime | None) -> bool:
     """Whether the container was started after the sandbox's status was written: it may have ended without a check."""
-    return state.started_at is not None and state.started_at > sandbox.status_changed_at
+    return started_at is not None and started_at > sandbox.status_changed_at
 
 
 def agent_server(exposed_urls: Sequence[Mapping[str, Any]] | None) -> str | None:
@@ -94,7 +94,7 @@ def set_status(
         raise IllegalTransition(f"sandbox {sandbox.id}: {before} → {state.status}")
     moved = (state.status, state.pause_kind) != (before, sandbox.pause_kind)
     columns = _columns(sandbox, state, observed_generation)
-    if moved or was_restarted(sandbox, state):
+    if moved or was_restarted(sandbox, state.started_at):
         columns["status_changed_at"] = now()
     if releases_lease:
         columns |= leases.RELEASED

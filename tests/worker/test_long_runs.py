@@ -63,9 +63,11 @@ def silent_resumes(context: WorkerContext, user: ApiUser, engine: FakeEngine) ->
 
 
 def silent_checks(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> list[str]:
-    """Running sandboxes to check, whose agent servers do not respond any more."""
+    """Running sandboxes to check, whose containers were restarted, and whose agent servers do not respond since."""
     found = [running(context, user) for _ in range(context.settings.concurrency)]
     for sandbox_id in found:
+        engine.stop(container_name(sandbox_id), 0)
+        engine.start(container_name(sandbox_id))
         with context.database.transaction() as session:
             leases.mark_due(session, Sandbox, sandbox_id, now())
     return silent(engine, found)

@@ -65,13 +65,16 @@ class LivenessMonitor:
         self._checked: set[str] = set()
 
     def probe_next_shard(self) -> None:
-        """Start probes of a sixteenth of the servers, except those whose last probe is still pending."""
+        """Start probes of a sixteenth of the servers, except those whose last probe is still pending.
+
+        Rows that are due or leased are not probed either. Their counts stay: most status checks write nothing.
+        """
         digit = next(self._shards)
         with self._context.database.reading() as session:
             rows = sandbox_queries.list_running(session, self._context.settings.node, digit)
         self._remove_outdated_counts(digit, rows)
         for row in rows:
-            if row.id not in self._probed:
+            if row.id not in self._probed and not (row.due_at or row.lease_until):
                 self._probed.add(row.id)
                 self._probes.submit(self._probe, row)
 

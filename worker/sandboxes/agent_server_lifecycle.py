@@ -12,10 +12,12 @@ from shared.db.database import StoreError
 from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.redaction import redacting
-from shared.states import PAUSING, Desired
+from shared.sandboxes.status import was_restarted
+from shared.states import PAUSING, Desired, Status
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import timeout
 from worker.context import WorkerContext
+from worker.engine.protocol import ContainerStatus
 from worker.sandboxes.container_spec import deferred_init_config, init_config, server_config
 from worker.sandboxes.planner import Health
 
@@ -195,6 +197,14 @@ class ReadinessTimer:
     @property
     def is_over(self) -> bool:
         return self.waited >= self._timeout
+
+    def is_left_to_monitor(self, sandbox: Sandbox, observed: ContainerStatus) -> bool:
+        """Whether no boot is awaited: the server was ready since its container's last start.
+
+        Only the health monitor knows whether the node is cut off (decision 79), so that the silence is no failure.
+        """
+        was_ready = sandbox.status == Status.RUNNING and sandbox.generation == sandbox.observed_generation
+        return was_ready and not self.is_over and not was_restarted(sandbox, observed.started_at)
 
     def begin(self) -> None:
         """Start the wait, unless it was started already."""

@@ -212,7 +212,7 @@ class SandboxReconciler:
     def _plan(self, observed: ContainerStatus) -> Action:
         if self._sandbox.desired == Desired.DELETED and self._sandbox.desired_reason == Reason.ALREADY_USED:
             return Action.WRITE_DELETED  # container and volume are left to the quarantine
-        return plan(
+        action = plan(
             Desired(self._sandbox.desired),
             observed.state,
             unapplied=self._actions.unapplied,
@@ -221,6 +221,8 @@ class SandboxReconciler:
             is_outdated=self._may_replace() and self._actions.is_outdated(observed),
             is_new=self._sandbox.ready_at is None,
         )
+        stays = action == Action.AWAIT_HEALTH and self._health_wait.is_left_to_monitor(self._sandbox, observed)
+        return Action.WRITE_RUNNING if stays else action
 
     def _may_replace(self) -> bool:
         return self._sandbox.desired == Desired.RUNNING and self._actions.unapplied

@@ -275,7 +275,7 @@ class StatusWriter:
         """Whether the agent server may have been booted again, by a worker or outside: a frozen one was not."""
         row = self._sandbox
         is_same = row.status == Status.RUNNING or row.pause_kind == PauseKind.FROZEN
-        is_other = not is_same or sandbox_status.was_restarted(row, state)
+        is_other = not is_same or sandbox_status.was_restarted(row, state.started_at)
         return state.status == Status.RUNNING and row.ready_at is not None and is_other
 
     def _measure_start(self) -> None:
@@ -293,5 +293,6 @@ class StatusWriter:
 
     def _is_written(self, state: ObservedState) -> bool:
         row = self._sandbox
-        is_observed = row.generation == row.observed_generation and not sandbox_status.was_restarted(row, state)
-        return is_observed and row.attempt == 0 and state == sandbox_status.read_state(row)
+        is_observed = row.generation == row.observed_generation
+        is_same = is_observed and not sandbox_status.was_restarted(row, state.started_at)
+        return is_same and row.attempt == 0 and state == sandbox_status.read_state(row)

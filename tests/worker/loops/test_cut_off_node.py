@@ -6,12 +6,13 @@ import pytest
 
 from shared.models import Node, Sandbox
 from shared.states import Reason, Status
-from tests.factories import NODE_ID, ApiUser
+from tests.factories import NODE_ID, ApiUser, make_conversation
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.probes import PROBES, probe, tolerating_probes
-from tests.worker.scenarios import row, running
+from tests.worker.scenarios import assert_at_rest, deliver, row, running
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
+from worker.loops.engine_events import follow_events
 from worker.loops.health_monitor import CUT_OFF, LivenessMonitor
 from worker.loops.heartbeat import send_heartbeat
 from worker.network.protocol import Isolation
@@ -88,3 +89,19 @@ def test_single_unreachable_sandbox_fails(
     probe(monitor, PROBES)
     assert statuses(context, found, healthy) == [Status.ERROR, Status.RUNNING]
     assert monitor.find_cut_off() is None
+
+
+def test_status_check_ends_no_unreachable_sandbox(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, network: Firewalled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream without events ends after a minute; then each sandbox in which an agent runs is checked."""
+    settings = context.settings.model_copy(update={"health_timeout": 0.2})
+    found = running(context, user)
+    make_conversation(context.database, user, row(context, Sandbox, found), execution_status="running")
+    network.unreachable = silence(engine, found)
+    monkeypatch.setattr(engine, "follow", lambda _installation: iter(()))
+    follow_events(replace(context, settings=settings))
+    deliver(replace(context, settings=settings))
+    assert statuses(context, found) == [Status.RUNNING]
+    assert engine.containers[container_name(found)].state == ContainerState.RUNNING
+    assert_at_rest(row(context, Sandbox, found))

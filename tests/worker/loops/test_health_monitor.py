@@ -99,6 +99,22 @@ def test_server_that_responds_at_the_last_moment_keeps_running(
     assert_at_rest(found)
 
 
+@pytest.mark.parametrize(
+    "columns", [{"due_at": after(60)}, {"lease_owner": "worker-2", "lease_until": after(60)}], ids=["due", "leased"]
+)
+def test_failed_probes_before_and_after_a_status_check_add_up(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor, columns: dict[str, object]
+) -> None:
+    sandbox_id = running(context, user)
+    engine.silent = {container_name(sandbox_id)}
+    probe(monitor, PROBES - 1)
+    change(context, Sandbox, sandbox_id, **columns)
+    probe(monitor)
+    change(context, Sandbox, sandbox_id, **dict.fromkeys(columns))
+    probe(monitor)
+    assert row(context, Sandbox, sandbox_id).reason == Reason.HEALTH_TIMEOUT
+
+
 def test_failed_probes_before_and_after_a_boot_do_not_add_up(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor
 ) -> None:

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from shared.clock import after
+from shared.clock import after, now
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
 from shared.states import Desired, Reason, Status
@@ -76,13 +76,33 @@ def test_check_leaves_the_container_unchanged(
 
 def test_slow_check_is_left_to_a_job(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
+    put(engine, sandbox_id, ContainerState.EXITED)
     engine.at_boot = "never"  # its agent server does not respond
+    engine.start(container_name(sandbox_id))
     assert checked(context, sandbox_id) == JOB
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.lease_until, found.attempt) == (Status.RUNNING, None, 0)
     assert found.due_at is not None
     deliver(context)
     assert row(context, Sandbox, sandbox_id).reason == Reason.HEALTH_TIMEOUT
+
+
+@pytest.mark.parametrize("desired", [Desired.RUNNING, Desired.PAUSED])
+def test_silent_server_is_left_to_the_health_monitor(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, desired: Desired
+) -> None:
+    sandbox_id = running(context, user)
+    set_desired(context, sandbox_id, desired)
+    reconcile(context, sandbox_id)
+    put(engine, sandbox_id, ContainerState.RUNNING)
+    assert checked(context, sandbox_id) == []
+    engine.silent = {container_name(sandbox_id)}
+    assert checked(context, sandbox_id) == []
+    change(context, Sandbox, sandbox_id, due_at=now(), attempt=3)
+    reconcile(context, sandbox_id)  # as after a check that the engine failed
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.attempt) == (Status.RUNNING, 0)
+    assert_at_rest(found)
 
 
 def test_unobserved_desired_state_is_left_to_a_job(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
