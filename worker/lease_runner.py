@@ -21,6 +21,7 @@ from shared.leasing.limits import MAX_SECONDS
 from shared.models import Sandbox
 from shared.observability import metrics
 from shared.observability.correlation import request_id
+from shared.queue.jobs import CheckSandbox
 from worker.context import Lane, LaneJob, WorkerContext
 from worker.engine.protocol import EngineUnavailable
 
@@ -65,15 +66,17 @@ def run_leased(
     given up.
 
     Args:
-        only_observed: skip a sandbox whose desired state is not observed yet.
+        only_observed: skip a sandbox whose desired state is not observed yet. If the run leaves the row due, it
+            enqueues a job at its end: that of a newer desired state was dropped if it found the lease.
 
     Returns:
-        Whether the work ran and the row is no longer due.
+        Whether the work ran, and the row is no longer due or its job is enqueued.
     """
     claim = partial(_claim, context, table, row_id, only_observed=only_observed)
     if (row := claim()) is None:
         return False
-    return context.runs.run(partial(_run_claimed, context, table, row, claim, work, give_up))
+    run = partial(_run_claimed, context, table, row, claim, work, give_up)
+    return context.runs.run(partial(_run_check, context, row, run) if only_observed else run)
 
 
 @contextmanager
@@ -115,15 +118,21 @@ def _claim(context: WorkerContext, table: type[Row], row_id: str, *, only_observ
     return leases.claim_and_commit(context.database, table, *claimant, node_id=node_id, only_observed=only_observed)
 
 
+def _run_check(context: WorkerContext, row: Any, run: Callable[[], bool]) -> bool:
+    if not run():
+        context.publisher.publish(CheckSandbox(row.id, row.node_id))
+    return True
+
+
 def _run_claimed(
     context: WorkerContext,
     table: type[Row],
-    row: Row | None,
+    row: Row,
     claim: Callable[[], Row | None],
     work: Callable[[WorkerContext, Row], None],
     give_up: Callable[[WorkerContext, Row], None],
 ) -> bool:
-    while row is not None:
+    while True:
         try:
             with context.renewer.holding(table, row):
                 retry = _work(context, row, work, give_up)
@@ -132,10 +141,11 @@ def _run_claimed(
             log.warning("lease_lost", table=table.__tablename__, row=row.id)
             metrics.count_lost_lease(table.__tablename__)
             return False
-        if retry is not None:
+        if retry is not None or not is_due:
+            return retry is None
+        if (due := claim()) is None:
             return False
-        row = claim() if is_due else None
-    return True
+        row = due
 
 
 def _work(

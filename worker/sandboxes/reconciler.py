@@ -50,7 +50,7 @@ def refresh_status(context: WorkerContext, sandbox_id: str, silent_seconds: floa
         silent_seconds: for how long its agent server is known not to have responded.
 
     Returns:
-        Whether nothing is left to do; if not, `reconcile` must run.
+        Whether nothing is left to do, or a job is enqueued; if not, `reconcile` must run.
     """
 
     def work(context: WorkerContext, sandbox: Sandbox) -> None:

@@ -1,5 +1,7 @@
 """Status checks after drift: they record the change without a job, unless an action is needed."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 
@@ -14,7 +16,7 @@ from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import assert_at_rest, change, deliver, hooked_context, row, running, set_desired, start
-from worker.context import WorkerContext
+from worker.context import LongRuns, WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.recheck import recheck
 from worker.sandboxes.container_spec import container_name
@@ -111,6 +113,36 @@ def test_unobserved_desired_state_is_left_to_a_job(context: WorkerContext, user:
     assert engine.calls == []
     deliver(context)
     assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_pause_during_a_check_is_enqueued_at_its_end(
+    context: WorkerContext,
+    publisher: RecordingPublisher,
+    user: ApiUser,
+    engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    is_long: bool,
+) -> None:
+    """Its own job found the lease of the check, and was dropped. A long check outlasts its call."""
+    sandbox_id = running(context, user)
+    has_left = threading.Event()
+
+    def pause(_name: str) -> None:
+        assert not is_long or has_left.wait(20)
+        engine.requested = lambda _name: None
+        set_desired(context, sandbox_id, Desired.PAUSED)
+
+    engine.requested = pause
+    monkeypatch.setattr("worker.context.JOB_SECONDS", 0.01 if is_long else 20)
+    with ThreadPoolExecutor(1) as threads:
+        checked(replace(context, runs=LongRuns(threads)), sandbox_id)
+        if is_long:
+            publisher.jobs.clear()
+            has_left.set()
+    assert [type(job) for job in publisher.jobs] == JOB
+    deliver(context)
+    assert row(context, Sandbox, sandbox_id).status == Status.PAUSED
 
 
 def test_row_leased_by_another_worker_is_skipped(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
