@@ -16,6 +16,7 @@ from shared.conversations import events, webhook_reports
 from shared.conversations import queries as conversation_queries
 from shared.conversations.report_values import read_status
 from shared.conversations.webhook_reports import CONVERSATION_LOST, Report
+from shared.errors import LeaseLost
 from shared.models import Conversation, Sandbox
 from worker.agent_server.client import AgentServer
 from worker.context import WorkerContext
@@ -42,6 +43,7 @@ def check_run(
     Raises:
         AgentServerUnreachable: the agent server does not respond.
         WrongServer: another server responds at its URL.
+        LeaseLost: another worker owns the conversation now.
     """
     if conversation.execution_status != "running" or _is_reported_since(context, conversation, sandbox):
         return conversation
@@ -65,8 +67,10 @@ def _is_reported_since(context: WorkerContext, conversation: Conversation, sandb
 def _end(context: WorkerContext, conversation: Conversation, found: object) -> Conversation:
     with context.database.transaction() as session:
         row = conversation_queries.find(session, conversation.id, lock=True)
-        if row is None or _status_of(row) != _status_of(conversation):
-            return row or conversation  # another status was reported meanwhile, or the conversation was deleted
+        if row is None or row.fence != conversation.fence:
+            raise LeaseLost(f"conversation {conversation.id}: the lease with fence {conversation.fence} is lost")
+        if _status_of(row) != _status_of(conversation):
+            return row  # another status was reported meanwhile
         if found is None:
             webhook_reports.end_lost_run(row, CONVERSATION_LOST, LOST_DETAIL)
         else:

@@ -9,6 +9,7 @@ from sqlmodel import col, select
 
 from shared.agent_server.limits import MAX_BYTES
 from shared.clock import now
+from shared.leasing import leases
 from shared.models import ChangeEntry, Conversation, Sandbox
 from shared.sandboxes import deadlines
 from shared.sandboxes.due_deadlines import apply_deadline, overdue
@@ -16,8 +17,10 @@ from shared.states import Desired, Status
 from tests.factories import NODE_ID, ApiUser, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
+from tests.worker.conversations.message_delivery.messages import add_messages, pending, received_texts
 from tests.worker.scenarios import assert_at_rest, change, deliver, row, server_of, set_desired
 from worker.context import WorkerContext
+from worker.conversations.refresh import refresh_conversation
 from worker.engine.protocol import ContainerState
 from worker.loops.engine_events import follow_events
 from worker.loops.recheck import recheck
@@ -199,6 +202,26 @@ def test_status_that_is_reported_during_the_request_is_kept(
     server.after = report
     reboot(context, engine, conversation.sandbox_id)
     assert row(context, Conversation, conversation.id).execution_status == "running"
+
+
+def test_lease_that_is_lost_during_the_request_ends_the_run(
+    context: WorkerContext, user: ApiUser, server: FakeAgentServer, conversation: Conversation
+) -> None:
+    """The other worker delivers the message: this one would send it a second time."""
+
+    def lose_lease(_method: str) -> None:
+        server.after = lambda _method: None
+        change(context, Conversation, conversation.id, lease_until=now())
+        with context.database.transaction() as session:
+            assert leases.claim(session, Conversation, conversation.id, "worker-2", 15)
+
+    fake = server.add(conversation.id, execution_status="finished")
+    add_messages(context, user, conversation.id, "one")
+    server.after = lose_lease
+    refresh_conversation(context, conversation.id)
+    assert (received_texts(fake), len(pending(context))) == ([], 1)
+    found = row(context, Conversation, conversation.id)
+    assert (found.lease_owner, found.execution_status) == ("worker-2", "running")
 
 
 def test_resume_of_a_paused_sandbox_asks_for_nothing(
