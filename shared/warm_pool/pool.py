@@ -12,11 +12,10 @@ from shared.clock import now
 from shared.crypto import Vault
 from shared.models import Node, Sandbox, SandboxSpec
 from shared.nodes import placement
-from shared.sandboxes import specs
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
 from shared.sql.due_checks import while_exists
-from shared.sql.statements import bind, bind_values, send
+from shared.sql.statements import bind, bind_values, get_locked, send
 from shared.states import Desired, NodeStatus, Reason, Status
 from shared.warm_pool import claims as pool_claims
 from shared.warm_pool.policy import OLD, WarmSandbox, backoff_until, plan_pool
@@ -45,6 +44,8 @@ def pools_to_reconcile(session: Session) -> list[str]:
 def remove_unusable(session: Session, spec_id: str, *, due_at: datetime) -> list[Sandbox]:
     """Remove the unusable sandboxes of a spec's pool, and record failures or their end, unless another worker does so.
 
+    If another transaction has locked the spec, failures are left to the next sweep, with their sandboxes.
+
     Returns:
         The sandboxes that are deleted.
     """
@@ -52,7 +53,9 @@ def remove_unusable(session: Session, spec_id: str, *, due_at: datetime) -> list
         return []
     spec = session.get_one(SandboxSpec, spec_id)
     pool = _read_pool(session, spec)
-    _count_failures(session, spec, pool)
+    if (pool.failed or pool.has_recovered) and not _try_lock(session, spec, key_share=True):
+        return []
+    _count_failures(spec, pool)
     return retire(session, pool.plan.retired, due_at=due_at)
 
 
@@ -68,7 +71,7 @@ def start_warm_sandbox(
         due_at: when the sweep enqueues the row, if its job is lost.
 
     Returns:
-        None if none is missing, no node may take one, or another worker fills the pool.
+        None if none is missing, no node may take one, another worker fills the pool, or the spec is locked.
     """
     if not locks.try_lock_pool(session, spec_id):
         return None
@@ -79,7 +82,7 @@ def start_warm_sandbox(
     busy = _busy(session, boots)
     if not placement.has_room(session, spec_id, excluded=busy, for_pool=True):
         return None
-    if not _read_pool(session, spec).plan.wanted:
+    if not _read_pool(session, spec).plan.wanted or not _try_lock(session, spec, read=True):
         return None
     return start(session, vault, owner_id=None, spec=spec, due_at=due_at, excluded=busy)
 
@@ -146,6 +149,7 @@ class _PoolState:
         counted = [sandbox for sandbox, is_away in found if sandbox.is_unusable or not is_away]
         self.plan = plan_pool(counted, target=spec.warm_target, max_size=spec.warm_most)
         is_backing_off = backoff_until(spec.warm_failures, spec.warm_failed_at) is not None
+        self.failed = [row for row in rows if row.status == Status.ERROR and row.reason != Reason.NODE_LOST]
         failed_at = spec.warm_failed_at
         self.has_recovered = failed_at is not None and any(_is_ready_since(row, failed_at) for row in self.rows)
         is_wanted = bool(self.plan.wanted and not is_backing_off)
@@ -167,16 +171,18 @@ def _warm_sandbox(spec: SandboxSpec, row: _PoolRow) -> WarmSandbox:
     )
 
 
-def _count_failures(session: Session, spec: SandboxSpec, pool: _PoolState) -> None:
-    failed = [row for row in pool.rows if row.status == Status.ERROR and row.reason != Reason.NODE_LOST]
-    if failed:
-        specs.lock(session, spec)
+def _try_lock(session: Session, spec: SandboxSpec, **how: bool) -> bool:
+    """Lock the spec and refresh it, without waiting; return whether that succeeded."""
+    return get_locked(session, SandboxSpec, spec.id, skip_locked=True, **how) is not None
+
+
+def _count_failures(spec: SandboxSpec, pool: _PoolState) -> None:
+    if pool.failed:
         spec.warm_failures += 1
         # The lines after the first one are the container's log.
-        summary = (failed[-1].detail or "").partition("\n")[0]
-        spec.warm_failed_at, spec.warm_detail = now(), f"{failed[-1].reason}: {summary}"
+        summary = (pool.failed[-1].detail or "").partition("\n")[0]
+        spec.warm_failed_at, spec.warm_detail = now(), f"{pool.failed[-1].reason}: {summary}"
     elif pool.has_recovered:
-        specs.lock(session, spec)
         spec.warm_failures, spec.warm_failed_at, spec.warm_detail = 0, None, None
 
 

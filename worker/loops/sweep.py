@@ -1,6 +1,7 @@
 """The sweep: enqueues the jobs of all due rows, also those whose messages were lost (law 1)."""
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -25,9 +26,13 @@ from worker.loops.warm_pool import reconcile_pools
 
 
 def sweep(context: WorkerContext) -> None:
-    """Place pending sandboxes, enqueue this node's due rows, apply deadlines, and delete expired records."""
-    for step in find_due(context.database.fetch, STEPS):
-        step(context)
+    """Place pending sandboxes, enqueue this node's due rows, apply deadlines, and delete expired records.
+
+    An error in one step ends no other, because the next sweep may fail in the same place. It is raised at the end.
+    """
+    with ExitStack() as steps:
+        for step in reversed(find_due(context.database.fetch, STEPS)):
+            steps.callback(step, context)
 
 
 def _place_waiting(context: WorkerContext) -> None:
