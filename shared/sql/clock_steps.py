@@ -18,6 +18,11 @@ def is_ahead(column: Any) -> ColumnElement[bool]:
     return ahead
 
 
+def is_recent(time: datetime, wait: timedelta) -> bool:
+    """Whether a time is less than `wait` ago. One that is yet to come was written before the clock was set back."""
+    return now() - wait < time <= latest()
+
+
 def latest() -> datetime:
     """The latest present that another process may have written."""
     return now() + TOLERATED

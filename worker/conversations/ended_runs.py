@@ -5,7 +5,7 @@ and a server whose files were removed knows no run. Such a conversation would be
 sandbox from being paused.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -18,12 +18,15 @@ from shared.conversations.report_values import read_status
 from shared.conversations.webhook_reports import CONVERSATION_LOST, Report
 from shared.errors import LeaseLost
 from shared.models import Conversation, Sandbox
+from shared.sql import clock_steps
 from worker.agent_server.client import AgentServer
 from worker.context import WorkerContext
-from worker.conversations.agent_status import fetch_status
+from worker.conversations.agent_status import fetch_status, suppress_failure
 
 log = structlog.get_logger()
 
+# The max wait for the status since the sandbox was booted or resumed. After that, the stored status stays.
+MAX_STATUS_WAIT = timedelta(minutes=10)
 LOST_DETAIL = "the sandbox's agent server does not have this conversation any more: its files were removed"
 
 
@@ -41,14 +44,17 @@ def check_run(
         The row, read again if the run has ended.
 
     Raises:
-        AgentServerUnreachable: the agent server does not respond.
-        WrongServer: another server responds at its URL.
+        AgentServerUnreachable: the agent server does not respond, within `MAX_STATUS_WAIT`.
+        WrongServer: another server responds at its URL, within `MAX_STATUS_WAIT`.
         LeaseLost: another worker owns the conversation now.
     """
     if conversation.execution_status != "running" or _is_reported_since(context, conversation, sandbox):
         return conversation
+    found: object = "running"
+    may_wait = clock_steps.is_recent(sandbox.status_changed_at, MAX_STATUS_WAIT)
     try:
-        found = fetch_status(conversation, server)
+        with suppress_failure(conversation, may_wait=may_wait):
+            found = fetch_status(conversation, server)
     except AgentServerRefused as error:  # it would refuse a retry
         log.warning("run_not_checked", conversation=conversation.id, status=error.status)
         return conversation

@@ -24,6 +24,7 @@ from shared.states import Desired, Status
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import cancellable, timeout
 from worker.context import LaneJob, WorkerContext
+from worker.conversations.agent_status import suppress_failure
 from worker.conversations.deletion import delete_from_agent_server
 from worker.conversations.ended_runs import check_run
 from worker.conversations.message_delivery import deliver
@@ -168,13 +169,13 @@ def _enforce_budget(server: AgentServer, conversation: Conversation) -> None:
 
 
 def _update_title(context: WorkerContext, server: AgentServer, conversation: Conversation) -> None:
-    known = None
-    with _tolerating_refusal(conversation):
+    known, may_wait = None, clock_steps.is_recent(conversation.updated_at, MAX_TITLE_WAIT)
+    with _tolerating_refusal(conversation), suppress_failure(conversation, may_wait=may_wait):
         known = server.get_conversation(conversation.id)
     title = clean_text(known.get("title"), MAX_TITLE_LENGTH) if known else None
     if title:
         _write_title(context, conversation, title)
-    elif known is not None and now() - MAX_TITLE_WAIT < conversation.updated_at <= clock_steps.latest():
+    elif known is not None and may_wait:
         raise Retry("no title yet", seconds=TITLE_SECONDS, counts=False)
 
 

@@ -20,6 +20,7 @@ from tests.fakes.engine import FakeEngine
 from tests.worker.conversations.message_delivery.messages import add_messages, pending, received_texts
 from tests.worker.scenarios import assert_at_rest, change, deliver, row, server_of, set_desired
 from worker.context import WorkerContext
+from worker.conversations.ended_runs import MAX_STATUS_WAIT
 from worker.conversations.refresh import refresh_conversation
 from worker.engine.protocol import ContainerState
 from worker.loops.engine_events import follow_events
@@ -176,6 +177,21 @@ def test_server_that_refuses_changes_nothing(
     reboot(context, engine, conversation.sandbox_id)
     found = row(context, Conversation, conversation.id)
     assert (found.execution_status, found.attempt) == ("running", 0)
+
+
+def test_server_that_fails_is_asked_for_a_limited_time(
+    context: WorkerContext, engine: FakeEngine, server: FakeAgentServer, conversation: Conversation
+) -> None:
+    server.refuse["get_conversation"] = httpx.Response(500)
+    reboot(context, engine, conversation.sandbox_id)
+    assert row(context, Conversation, conversation.id).due_at is not None
+    booted_at = now() - MAX_STATUS_WAIT
+    change(context, Sandbox, conversation.sandbox_id, status_changed_at=booted_at)
+    change(context, Conversation, conversation.id, execution_status_at=booted_at - MAX_STATUS_WAIT)
+    refresh_conversation(context, conversation.id)
+    found = row(context, Conversation, conversation.id)
+    assert (found.execution_status, found.attempt) == ("running", 0)
+    assert_at_rest(found)
 
 
 @pytest.mark.parametrize("reported", ["status", "event"])
