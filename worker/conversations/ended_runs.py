@@ -25,14 +25,15 @@ from worker.conversations.agent_status import fetch_status, suppress_failure
 
 log = structlog.get_logger()
 
-# The max wait for the status since the sandbox was booted or resumed. After that, the stored status stays.
+# From this time after its sandbox was booted or resumed, a failing server is rarely asked for the status.
 MAX_STATUS_WAIT = timedelta(minutes=10)
+UNKNOWN = object()
 LOST_DETAIL = "the sandbox's agent server does not have this conversation any more: its files were removed"
 
 
 def check_run(
     context: WorkerContext, conversation: Conversation, sandbox: Sandbox, server: AgentServer
-) -> Conversation:
+) -> Conversation | None:
     """Write the end of an agent's run if nothing was reported of the agent since its sandbox was booted or resumed.
 
     Args:
@@ -41,7 +42,7 @@ def check_run(
         server: the sandbox's agent server.
 
     Returns:
-        The row, read again if the run has ended.
+        The row, read again if the run has ended; None if the server fails, also after `MAX_STATUS_WAIT`.
 
     Raises:
         AgentServerUnreachable: the agent server does not respond, within `MAX_STATUS_WAIT`.
@@ -50,7 +51,7 @@ def check_run(
     """
     if conversation.execution_status != "running" or _is_reported_since(context, conversation, sandbox):
         return conversation
-    found: object = "running"
+    found: object = UNKNOWN
     may_wait = clock_steps.is_recent(sandbox.status_changed_at, MAX_STATUS_WAIT)
     try:
         with suppress_failure(conversation, may_wait=may_wait):
@@ -58,6 +59,8 @@ def check_run(
     except AgentServerRefused as error:  # it would refuse a retry
         log.warning("run_not_checked", conversation=conversation.id, status=error.status)
         return conversation
+    if found is UNKNOWN:
+        return None
     return conversation if found == "running" else _end(context, conversation, found)
 
 

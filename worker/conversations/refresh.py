@@ -35,6 +35,8 @@ log = structlog.get_logger()
 
 # Seconds between two polls for the title. A separate model call generates it: it may come late, or never.
 TITLE_SECONDS = 2.0
+# Seconds between two polls of a server that fails for the status of a run from before its last boot.
+STATUS_SECONDS = 15.0
 # Total timeout of a run's requests to an agent server, because a deletion of the conversation waits for the run.
 RUN_SECONDS = 60.0
 # The max wait for a title since the conversation's last change: a change starts the wait again.
@@ -99,7 +101,10 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
     server = context.agent_server(sandbox, conversation_id=conversation.id)
     if server is None:
         return
-    _refresh_running(context, check_run(context, conversation, sandbox, server), server)
+    checked = check_run(context, conversation, sandbox, server)
+    _refresh_running(context, checked or conversation, server)
+    if checked is None:
+        raise Retry("the agent's status is not known", seconds=STATUS_SECONDS, counts=False)
 
 
 def _refresh_running(context: WorkerContext, conversation: Conversation, server: AgentServer) -> None:

@@ -179,7 +179,7 @@ def test_server_that_refuses_changes_nothing(
     assert (found.execution_status, found.attempt) == ("running", 0)
 
 
-def test_server_that_fails_is_asked_for_a_limited_time(
+def test_server_that_fails_for_long_is_rarely_asked(
     context: WorkerContext, engine: FakeEngine, server: FakeAgentServer, conversation: Conversation
 ) -> None:
     server.refuse["get_conversation"] = httpx.Response(500)
@@ -191,7 +191,13 @@ def test_server_that_fails_is_asked_for_a_limited_time(
     refresh_conversation(context, conversation.id)
     found = row(context, Conversation, conversation.id)
     assert (found.execution_status, found.attempt) == ("running", 0)
-    assert_at_rest(found)
+    assert found.due_at is not None
+    assert 10 < (found.due_at - now()).total_seconds() <= 15
+    del server.refuse["get_conversation"]
+    change(context, Conversation, conversation.id, due_at=now())
+    refresh_conversation(context, conversation.id)
+    found = row(context, Conversation, conversation.id)
+    assert (found.execution_status, found.due_at) == ("error", None)
 
 
 @pytest.mark.parametrize("reported", ["status", "event"])
