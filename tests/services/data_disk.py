@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.services.loop_devices import detach_below
+
 # Enough for the containers of an engine, and for images that it can't link.
 ENOUGH_MEMORY = 4 * 1024**3
 
@@ -27,6 +29,7 @@ def data_disk(data: Path, size: int = 0, *, in_memory: bool = True) -> Iterator[
     try:
         yield
     finally:
+        detach_below(data)
         subprocess.run(["umount", "--lazy", data], check=True, capture_output=True)
 
 

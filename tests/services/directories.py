@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.services import leases
+from tests.services.loop_devices import detach_below
 
 REPOSITORY = Path(__file__).parents[2]
 ROOT = Path("/tmp")
@@ -42,6 +43,7 @@ def has_room(root: Path) -> bool:
 
 
 def _remove(left: Path) -> None:
+    detach_below(left)
     for place in _mounts_below(left):
         subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)  # other processes remove it too
     shutil.rmtree(left, ignore_errors=True)
