@@ -7,19 +7,22 @@ the sandboxes' bridges there, so this machine's own metadata service stays reach
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.isolation.places import PROBES, inside_namespace
-from tests.services.slots import Slot, is_unused, taken_slot
+from tests.services.namespaces import NAMESPACES
+from tests.services.slots import Slot, is_unused, take_slot, taken_slot
 
 METADATA = "169.254.169.254"
 # A public address, which is simulated only for the sandboxes' packets.
 PUBLIC = "25.25.25.25"
-PREFIX, TABLE = "awlan", 21_000
+# Of the names of namespaces and virtual interfaces, before the number of the slot.
+NAMESPACE, PREFIX = "aw-lan-", "awlan"
+TABLE = 21_000
 STREAMS = (80, 443, 8080)
 
 
@@ -45,21 +48,17 @@ def other_machine(bridges: Sequence[str]) -> Iterator[Lan]:
     The tests' engine writes no firewall rules. These rules are like an engine's, so only the service's own rules can
     keep a sandbox from its neighbours and from networks.
     """
+    remove_abandoned()
     with taken_slot(lambda slot: is_unused(slot.network)) as slot, ExitStack() as stack:
-        lan = Lan(f"aw-lan-{slot.number}", str(slot.network[2]), str(slot.network[1]))
+        lan = Lan(f"{NAMESPACE}{slot.number}", str(slot.network[2]), str(slot.network[1]))
         link = f"{PREFIX}{slot.number}"
-        _run("ip", "netns", "delete", lan.namespace, check=False)
-        stack.callback(_run, "ip", "netns", "delete", lan.namespace)
+        stack.callback(_remove, slot.number)
         _build(lan, link, slot)
         for bridge in bridges:
             _route_from(bridge, link, lan, TABLE + slot.number)
-            stack.callback(_run, "ip", "rule", "delete", "iif", bridge, "lookup", str(TABLE + slot.number))
-        for device in {*bridges, link}:
-            for direction in ("--in-interface", "--out-interface"):
-                rule = ("DOCKER-USER", direction, device, "--jump", "ACCEPT")
-                if _run("iptables", "--wait", "--insert", *rule, check=False):
-                    stack.callback(_run, "iptables", "--wait", "--delete", *rule)
-        with listening(inside_namespace(lan.namespace), _listeners(), Path(f"/tmp/aw-heard-{slot.number}")):
+        for rule in _firewall_rules([*bridges, link]):
+            _run("iptables", "--wait", "--insert", *rule, check=False)
+        with listening(inside_namespace(lan.namespace), _listeners(), _heard(slot.number)):
             yield lan
 
 
@@ -83,9 +82,19 @@ def listening(command: Sequence[str], listeners: Sequence[tuple[str, str, int]],
 
 def route_to(address: str) -> dict[str, Any]:
     """The route from this machine to an address: its device and source address."""
-    text = subprocess.run(["ip", "-json", "route", "get", address], check=True, capture_output=True, text=True).stdout
-    found: dict[str, Any] = json.loads(text)[0]
+    found: dict[str, Any] = json.loads(_output("ip", "-json", "route", "get", address))[0]
     return found
+
+
+def remove_abandoned() -> None:
+    """Remove the networks of runs that were killed: those of slots that no process holds.
+
+    The interface would keep its slot from being used again.
+    """
+    for namespace in NAMESPACES.glob(f"{NAMESPACE}*"):
+        if slot := take_slot(int(namespace.name.removeprefix(NAMESPACE))):
+            _remove(slot.number)
+            slot.release()
 
 
 def _build(lan: Lan, link: str, slot: Slot) -> None:
@@ -113,6 +122,32 @@ def _route_from(bridge: str, link: str, lan: Lan, table: int) -> None:
     _run("ip", "rule", "add", "iif", bridge, "lookup", str(table))
 
 
+def _firewall_rules(devices: Iterable[str]) -> list[Sequence[str]]:
+    directions = ("--in-interface", "--out-interface")
+    return [("DOCKER-USER", direction, device, "--jump", "ACCEPT") for device in devices for direction in directions]
+
+
+def _remove(number: int) -> None:
+    """Remove everything, the namespace last: by its name, a sweep finds what is left if this process is killed."""
+    table = str(TABLE + number)
+    bridges = [rule["iif"] for rule in json.loads(_output("ip", "-json", "rule", "show", "table", table) or "[]")]
+    for rule in _firewall_rules([*bridges, f"{PREFIX}{number}"]):
+        _run("iptables", "--wait", "--delete", *rule, check=False)
+    for bridge in bridges:
+        _run("ip", "rule", "delete", "iif", bridge, "lookup", table)
+    # The interface stays as long as a process is in the namespace.
+    for pid in _output("ip", "netns", "pids", f"{NAMESPACE}{number}", check=False).split():
+        _run("kill", "-KILL", pid, check=False)
+    _run("ip", "link", "delete", f"{PREFIX}{number}", check=False)
+    _heard(number).unlink(missing_ok=True)
+    _run("ip", "netns", "delete", f"{NAMESPACE}{number}", check=False)
+
+
+def _heard(number: int) -> Path:
+    """What the listeners have heard."""
+    return Path(f"/tmp/aw-heard-{number}")
+
+
 def _listeners() -> list[tuple[str, str, int]]:
     streams = [("tcp", "0.0.0.0", port) for port in STREAMS]
     # A response has the right source address only if the socket is bound to that address.
@@ -122,3 +157,7 @@ def _listeners() -> list[tuple[str, str, int]]:
 
 def _run(*command: str, check: bool = True) -> bool:
     return subprocess.run(command, check=check, capture_output=True).returncode == 0
+
+
+def _output(*command: str, check: bool = True) -> str:
+    return subprocess.run(command, check=check, capture_output=True, text=True).stdout
