@@ -3,11 +3,13 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 
 from shared.ids import new_id
 from tests.services import leases
+from tests.services.directories import MEMORY, ROOT
+from tests.services.namespaces import NAMESPACES
 from tests.services.networks import remove_networks
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.docker_engine import INSTALLATION_LABEL
@@ -37,12 +39,15 @@ def name_installation() -> str:
 
 
 def sweep_the_dead() -> None:
-    """Remove containers and volumes of killed processes."""
-    for installation in _listed("ps", "--all") | _listed("volume", "ls") | _listed("network", "ls"):
+    """Remove containers and volumes of killed processes, and old leases of which nothing is left."""
+    installations = _listed("ps", "--all") | _listed("volume", "ls") | _listed("network", "ls")
+    for installation in installations:
         lease = installation.removeprefix(TEST_INSTALLATION).split("-")[0]
         if installation.startswith(TEST_INSTALLATION) and leases.has_ended(lease):
             with closing(DiskEngine(ENGINE, installation)) as engine:
                 _sweep(engine, installation)
+    # What was swept counts as left until the next sweep: Docker may have kept a network.
+    leases.remove_old([*installations, *_named_places()])
 
 
 def _sweep(engine: DiskEngine, installation: str) -> None:
@@ -56,6 +61,13 @@ def _sweep(engine: DiskEngine, installation: str) -> None:
 def _sweep_once() -> None:
     """Sweep once in a process, because the listing takes 50 ms of CPU time."""
     sweep_the_dead()
+
+
+def _named_places() -> Iterator[str]:
+    """The names of directories and namespaces, some of them with leases."""
+    for root in (ROOT, MEMORY, NAMESPACES):
+        with suppress(FileNotFoundError):
+            yield from (place.name for place in root.iterdir())
 
 
 def _listed(*what: str) -> set[str]:

@@ -3,13 +3,14 @@
 import fcntl
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
 LEASES = Path("/tmp/aw-test-leases")
-# Older files of ended processes are removed: later runs have removed what those processes left behind.
+# Older files of ended processes are removed if those processes left nothing behind.
 KEPT_SECONDS = 7 * 24 * 3600
 # The locked files, open until this process ends.
 _held: list[int | None] = []
@@ -37,7 +38,6 @@ def make_shared(directory: Path) -> None:
 @cache
 def own_lease() -> str:
     """The name of this process's lease, a part of the names of everything that must not outlive the process."""
-    _remove_old()
     name = f"p{uuid4().hex[:8]}"
     _held.append(lock(LEASES / name))
     return name
@@ -58,9 +58,15 @@ def has_ended(name: str) -> bool:
     return True
 
 
-def _remove_old() -> None:
+def remove_old(left: Iterable[str]) -> None:
+    """Remove the old leases of ended processes, except those that are part of a name in `left`.
+
+    Without its lease, nothing would remove what a process left: an unknown lease may be held.
+    """
     make_shared(LEASES)
+    names = "\n".join(left)
     for path in LEASES.iterdir():
         with suppress(FileNotFoundError):  # another process removes them too
-            if path.stat().st_mtime < time.time() - KEPT_SECONDS and has_ended(path.name):
+            is_old = path.stat().st_mtime < time.time() - KEPT_SECONDS
+            if is_old and has_ended(path.name) and path.name not in names:
                 path.unlink()
