@@ -16,7 +16,13 @@ Packages are missing, and only root on Debian can install them here. Install the
 and repeat the command.
 """
 AWAIT_END = 'until [ -e "$STATE/end" ]; do sleep 0.1; done'
-INSTALL = "apt-get install -q -y --no-install-recommends -o Dpkg::Options::=--force-confold"
+INSTALL = "apt-get install -q -y --no-install-recommends -o Dpkg::Options::=--force-confold -o DPkg::Lock::Timeout=300"
+# The first two calls of apt-get.
+LOCKED = """
+[ "$(grep -c ^apt-get "$STATE/calls")" -lt 3 ] || exit 0
+echo "E: Could not get lock /var/lib/apt/lists/lock." >&2
+exit 100
+"""
 
 
 @pytest.fixture
@@ -142,6 +148,23 @@ class TestInstallPackages:
         assert (done.status, done.complaint) == (1, f"\n{words}\n")
         assert done.entry == "packages-could-not-be-installed"
         assert "E: no such mirror" in done.said
+        assert len(machine.calls("apt-get")) == ["update", "install"].index(failing) + 1
+
+    def test_lists_that_another_program_has_locked_are_awaited(self, machine: Machine) -> None:
+        machine.stub("apt-get", LOCKED)
+        machine.remove("sleep")
+        machine.stub("sleep")
+        assert machine.run("install-packages", "git", root=True).status == 0
+        assert machine.calls("apt-get") == [*["apt-get update -q"] * 3, f"{INSTALL} git"]
+
+    def test_lists_that_stay_locked_are_not_awaited_forever(self, machine: Machine) -> None:
+        machine.stub("apt-get", LOCKED)
+        script = machine.deploy / "install-packages"
+        script.write_text(script.read_text().replace("LOCK_SECONDS=300", "LOCK_SECONDS=0"))
+        done = machine.run("install-packages", "git", root=True)
+        assert (done.status, done.complaint) == (1, "\napt-get update failed: see above\n")
+        assert "Could not get lock" in done.said
+        assert machine.calls("apt-get") == ["apt-get update -q"]
 
     def test_postgresql_gets_no_cluster_of_its_own_if_setup_installs_it(self, machine: Machine) -> None:
         file = machine.elsewhere("/etc/postgresql-common") / "createcluster.conf"
