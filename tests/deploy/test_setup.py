@@ -105,6 +105,17 @@ class TestSetup:
         assert done.entry == "packages-are-missing"
         assert machine.calls("apt-get", "uv") == []
 
+    @pytest.mark.parametrize(("mode", "are_named"), [("test", True), ("page", False)])
+    def test_engine_that_responds_does_not_replace_the_programs_of_the_tests(
+        self, machine: Machine, mode: str, are_named: bool
+    ) -> None:
+        machine.remove("dockerd", "iptables", "npm")
+        script = machine.deploy / "setup"
+        script.write_text(script.read_text().replace(":/usr/sbin:/sbin", ""))
+        words = machine.run("setup", mode).complaint.split()
+        assert "npm" in words
+        assert [name in words for name in ("docker.io", "iptables")] == [are_named] * 2
+
     def test_missing_npm_does_not_matter_without_the_page(self, machine: Machine) -> None:
         machine.remove("npm")
         assert machine.run("setup").status == 0
