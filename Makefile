@@ -7,6 +7,9 @@ WEB ?= 1
 WORKER ?= 1
 FLOWER ?= 1
 
+# Tests need their images in the engine that they use, which is not always the service's (deploy/setup).
+BUILD_FOR_TESTS = AW_DOCKER_HOST=$(or $(DOCKER_HOST),unix:///var/run/docker.sock) deploy/image/build
+
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
@@ -43,21 +46,21 @@ nightly: ## Run the long tests, or one PART= of them (each at most an hour)
 
 bench: ## Run the benchmarks (ONLY=warm,lists DATABASE=sqlite RUNS=5 SIZE=100000 JSON=file PEER=url SECONDS=3)
 	@deploy/setup test
-	@deploy/image/build sandbox tiny
+	@$(BUILD_FOR_TESTS) sandbox tiny
 	@exec .venv/bin/python -m tests.bench $(if $(ONLY),--only $(ONLY)) $(if $(DATABASE),--database $(DATABASE)) \
 		$(if $(RUNS),--runs $(RUNS)) $(if $(SIZE),--size $(SIZE)) $(if $(LIST),--list '$(LIST)') \
 		$(if $(JSON),--json $(JSON)) $(if $(PEER),--peer $(PEER)) $(if $(SECONDS),--seconds $(SECONDS))
 
 chaos: ## Inject random faults for SECONDS=60 (SEED=, DATABASE=sqlite, OPERATIONS=, REPORT=file)
 	@deploy/setup test
-	@deploy/image/build tiny
+	@$(BUILD_FOR_TESTS) tiny
 	@exec .venv/bin/python -m tests.drills.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(DATABASE),--database $(DATABASE)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
 		$(if $(DEFAULT_SETTINGS),--default-settings) $(if $(REPORT),--report $(REPORT))
 
 faults: ## Kill processes at pairs of failpoints (PAIRS=20 or all, OPERATIONS=, SEED=, DATABASE=, THOROUGH=1, REPORT=file)
 	@deploy/setup test
-	@deploy/image/build tiny
+	@$(BUILD_FOR_TESTS) tiny
 	@exec .venv/bin/python -m tests.drills.faults $(if $(PAIRS),--pairs $(PAIRS)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(DATABASE),--database $(DATABASE)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
 		$(if $(THOROUGH),--thorough) $(if $(REPORT),--report $(REPORT))

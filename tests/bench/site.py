@@ -14,7 +14,8 @@ from shared.states import Desired, Status
 from tests.services.client import Client
 from tests.services.deployment import Deployment, deployed
 from tests.services.directories import short_directory
-from tests.services.engine import ENGINE, SANDBOX_IMAGE, TINY_IMAGE, docker_engine, name_installation
+from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE, docker_engine, name_installation
+from tests.services.engine_address import ENGINE
 from tests.services.machine_engine import machine_engine
 from tests.services.postgres import running_postgres
 from tests.services.processes import start_module

@@ -15,6 +15,7 @@ Packages are missing, and only root on Debian can install them here. Install the
     apt-get update && apt-get install --no-install-recommends {packages}
 and repeat the command.
 """
+PRINT_SETTINGS = 'echo "$DOCKER_HOST, $AW_DOCKER_HOST, $AW_VAR_DIR, ${AW_CANVAS_DIR-unset}."'
 AWAIT_END = 'until [ -e "$STATE/end" ]; do sleep 0.1; done'
 INSTALL = "apt-get install -q -y --no-install-recommends -o Dpkg::Options::=--force-confold -o DPkg::Lock::Timeout=300"
 # The first two calls of apt-get.
@@ -115,6 +116,16 @@ class TestSetup:
         words = machine.run("setup", mode).complaint.split()
         assert "npm" in words
         assert [name in words for name in ("docker.io", "iptables")] == [are_named] * 2
+
+    def test_tests_obey_none_of_the_settings_of_the_service(self, machine: Machine) -> None:
+        for name in ("engine", "canvas"):
+            machine.stub(name, PRINT_SETTINGS, at=machine.deploy / name)
+        settings = ("AW_DOCKER_HOST=unix:///service.sock", "AW_VAR_DIR=elsewhere", "AW_CANVAS_DIR=elsewhere")
+        (machine.project / "var").mkdir()
+        (machine.project / "var" / "env").write_text("\n".join(settings))
+        done = machine.run("setup", "test", root=True, DOCKER_HOST="unix:///own.sock", AW_VAR_DIR="elsewhere")
+        assert (done.status, done.complaint) == (0, "")
+        assert done.said.count("unix:///own.sock, unix:///own.sock, var, .\n") == 2
 
     def test_missing_npm_does_not_matter_without_the_page(self, machine: Machine) -> None:
         machine.remove("npm")

@@ -1,6 +1,5 @@
 """The machine's engine for tests, and the cleanup after them."""
 
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -9,12 +8,12 @@ from functools import cache
 from shared.ids import new_id
 from tests.services import leases
 from tests.services.directories import MEMORY, ROOT
+from tests.services.engine_address import ENGINE
 from tests.services.namespaces import NAMESPACES
 from tests.services.networks import remove_networks
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.docker_engine import INSTALLATION_LABEL
 
-ENGINE = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 SANDBOX_IMAGE = "agent-workspace/sandbox:1.58.2"
 TINY_IMAGE = "agent-workspace/tiny:9"
 # The prefix of tests' installations, before the lease of the process, by which a sweep finds those of killed processes.

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from deploy.demo.network import bridge_address
-from tests.services.engine import ENGINE, docker_engine
+from tests.services.engine import docker_engine
+from tests.services.engine_address import ENGINE
 from tests.services.slots import taken_slot
 from worker.engine.docker_engine import DockerEngine
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tests.services.engine_address import ENGINE
 from tests.stages.pythons import environment_of
 
 LINT = ("make", "lint")
@@ -87,8 +88,8 @@ def without_engine(stage: Stage) -> Stage:
 
 
 def program(name: str, *command: str) -> Stage:
-    """A stage that is not pytest."""
-    return Stage(name, command)
+    """A stage that is not pytest. A script uses the engine of the tests, and not the service's."""
+    return Stage(name, command, environment=(("AW_DOCKER_HOST", ENGINE),))
 
 
 def module(name: str, *arguments: str) -> Stage:

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.services.engine_address import ENGINE
 from tests.stages import plan, run
 from tests.stages.conftest import FLAKY, Project
 
@@ -105,6 +106,11 @@ def test_program_that_fails_is_bad_and_ends_the_run(project: Project) -> None:
     assert project.run(plan.program("lint", "false"), project.stage()) == 1
     assert not project.has_run("ran")
     assert "NOT OK: lint" in project.said
+
+
+def test_programs_use_the_engine_of_the_tests(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_DOCKER_HOST", "unix:///service.sock")
+    assert project.run(plan.program("images", "sh", "-c", f'[ "$AW_DOCKER_HOST" = "{ENGINE}" ]')) == 0
 
 
 def test_stage_that_takes_too_long_is_stopped_and_bad(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

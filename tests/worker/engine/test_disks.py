@@ -10,7 +10,8 @@ import pytest
 
 from deploy.engine_filter.bodies import Policy
 from tests.fixtures.containers import started, state
-from tests.services.engine import ENGINE, docker_engine
+from tests.services.engine import docker_engine
+from tests.services.engine_address import ENGINE
 from tests.services.engine_socket import EngineSocket, running_engine_filter
 from tests.services.faulty_engine import Failure, FailureMode, running_faulty_engine
 from tests.services.machine_engine import MachineEngine

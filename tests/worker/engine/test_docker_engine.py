@@ -14,7 +14,8 @@ from docker import APIClient
 
 from shared.ids import new_id
 from tests.fixtures.containers import started
-from tests.services.engine import ENGINE, docker_engine
+from tests.services.engine import docker_engine
+from tests.services.engine_address import ENGINE
 from tests.waiting import eventually
 from worker.engine import own_events
 from worker.engine.confinement import SECCOMP

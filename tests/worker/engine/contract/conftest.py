@@ -6,7 +6,8 @@ import pytest
 
 from deploy.engine_filter.bodies import Policy
 from tests.fakes.engine import FakeEngine
-from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine
+from tests.services.engine import TINY_IMAGE, docker_engine
+from tests.services.engine_address import ENGINE
 from tests.services.engine_socket import running_engine_filter
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import Engine, NetworkRequest
