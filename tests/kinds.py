@@ -28,11 +28,13 @@ REAL_FOLDERS = (
     "tests/isolation/network/",
     "tests/isolation/test_containers.py",
     "tests/isolation/test_shared_limits.py",
+    "tests/isolation/test_surroundings.py",
     "tests/clients/",
     "tests/cluster/",
     "tests/browser/",
     "tests/deploy/monitoring/",
     "tests/bench/test_bench.py",
+    "tests/services/test_loop_devices.py",
     "tests/worker/engine/test_disks.py",
 )
 REAL_FIXTURES = {"dedicated_engine", "site", "sandbox_url"}
