@@ -56,7 +56,6 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Project:
     """A project without tests."""
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     return Project(tmp_path, capsys)

@@ -17,6 +17,10 @@ POLL_SECONDS = 0.2
 PROGRESS_SECONDS = 60.0
 GRACE_SECONDS = 30.0
 SHOWN_LINES = 400
+# Variables with which an environment would leave tests out, ignore failures, or replace the image under test.
+NOT_INHERITED = {"PYTEST_ADDOPTS", "PYTEST_PLUGINS", "MAKEFLAGS", "AW_TEST_SANDBOX_IMAGE"}
+# Cache rewritten assertions beside the tests; otherwise each process would spend ten seconds on them.
+NOT_INHERITED |= {"PYTHONDONTWRITEBYTECODE"}
 RECORDING = ("-p", "tests.stages.recording", "-p", "tests.stages.compiling", "--durations=50")
 
 
@@ -98,8 +102,7 @@ class Running:
 
 
 def _environment(stage: Stage) -> dict[str, str]:
-    # Cache rewritten assertions beside the tests; otherwise each process would spend ten seconds on them.
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    kept = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     return kept | dict(stage.environment)
 
 

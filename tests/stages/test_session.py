@@ -1,6 +1,7 @@
 """A run of stages is good if every selected test ran and passed, and bad in every other case."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -99,6 +100,20 @@ def test_result_of_an_earlier_run_is_not_taken_for_this_one(project: Project) ->
     assert project.run() == 1
     assert "0 passed, 0 failed" in project.said.splitlines()[-1]
     assert GOOD not in (project.directory / "all.log").read_text()
+
+
+def test_environment_leaves_no_tests_out(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--deselect test_b.py")
+    project.write(test_a=GOOD, test_b=BAD)
+    assert project.run() == 1
+    assert project.said.splitlines()[-1].startswith("1 passed, 1 failed in ")
+
+
+def test_only_a_stage_replaces_the_image_under_test(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_TEST_SANDBOX_IMAGE", "other")
+    image = plan.program("image", "sh", "-c", 'test "$AW_TEST_SANDBOX_IMAGE" = "$EXPECTED"')
+    chosen = replace(image, name="next", environment=(("AW_TEST_SANDBOX_IMAGE", "next"), ("EXPECTED", "next")))
+    assert project.run(image, chosen) == 0
 
 
 def test_program_that_fails_is_bad_and_ends_the_run(project: Project) -> None:
