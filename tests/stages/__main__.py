@@ -1,14 +1,13 @@
 """`python -m tests.stages unit|integration|ci|nightly [part]`: see the package."""
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 
 from tests.services.directories import MEMORY, REPOSITORY, has_room
 from tests.stages import plan
 from tests.stages.reruns import RECORD
-from tests.stages.run import print_line
+from tests.stages.run import end_on_signals, print_line
 from tests.stages.session import run_session
 
 LOGS = REPOSITORY / "var" / "log"
@@ -18,10 +17,7 @@ RUNS = {"unit": plan.UNIT, "integration": plan.INTEGRATION, "ci": plan.CI}
 def main(arguments: Sequence[str]) -> int:
     """Run the requested stages; return the exit status."""
     options = _parse(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that stages end as well
-    # A shell starts background commands with SIGINT ignored, and child processes inherit this: programs that tests
-    # interrupt would then end only when they are killed, 20 s later.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    end_on_signals()
     if not has_room(MEMORY):
         print_line(
             "warning: too little room in /dev/shm: PostgreSQL's files are on a disk, and its tests take much longer"

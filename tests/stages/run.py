@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,6 +23,9 @@ NOT_INHERITED = {"PYTEST_ADDOPTS", "PYTEST_PLUGINS", "MAKEFLAGS", "AW_TEST_SANDB
 # Cache rewritten assertions beside the tests; otherwise each process would spend ten seconds on them.
 NOT_INHERITED |= {"PYTHONDONTWRITEBYTECODE"}
 RECORDING = ("-p", "tests.stages.recording", "-p", "tests.stages.compiling", "--durations=50")
+
+# The signals received. A handler that raised an error could do so between the start of a process and its registration.
+_SIGNALS: list[int] = []
 
 
 @dataclass(frozen=True)
@@ -68,19 +72,18 @@ class Running:
     def poll(self) -> Outcome | None:
         """Return the outcome if the process has ended; stop it when its time is over."""
         if self.seconds > self.stage.minutes * 60:
-            self.stop()
+            stop([self])
         return None if self._process.poll() is None else self._check()
 
-    def stop(self) -> None:
-        """Interrupt the process, and kill it if it does not end soon. A process that has ended is not affected."""
-        for number in (signal.SIGINT, signal.SIGKILL):
-            if self._process.poll() is not None:
-                return
+    def send(self, number: int) -> None:
+        """Send a signal to the process and those that it started, unless it has ended."""
+        if self._process.poll() is None:
             os.killpg(self._process.pid, number)
-            try:
-                self._process.wait(GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                continue
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the process ends, at most for some seconds."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, seconds))
 
     def last_line(self) -> str:
         """The last line of its output."""
@@ -99,6 +102,27 @@ class Running:
         if not self.stage.is_pytest:
             return check_program(name, status, seconds)
         return check_tests(name, status, seconds, record=self._files.record, junit=self._files.junit)
+
+
+def stop(running: Sequence[Running]) -> None:
+    """Interrupt all of these processes, and kill those that do not end soon."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        for one in running:
+            one.send(number)
+        until = time.monotonic() + GRACE_SECONDS
+        for one in running:
+            one.wait(until - time.monotonic())
+
+
+def end_on_signals() -> None:
+    """Let signals end the run and its stages, also those signals that come while the stages end.
+
+    A shell starts background commands with SIGINT ignored, and child processes inherit this: programs that tests
+    interrupt would then end only when they are killed, 20 s later. `nohup` ignores SIGHUP on purpose.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda received, _: _SIGNALS.append(received))
 
 
 def _environment(stage: Stage) -> dict[str, str]:
@@ -122,11 +146,15 @@ def run_groups(groups: Groups, directory: Path, *, root: Path = REPOSITORY) -> I
 
 
 def _run_group(group: Sequence[Stage], directory: Path, root: Path) -> Iterator[Outcome]:
-    running = [Running(stage, directory, root) for stage in group]
+    running = list[Running]()
     reported_at = time.monotonic()
     try:
+        for stage in group:
+            running.append(Running(stage, directory, root))
         while running:
             time.sleep(POLL_SECONDS)
+            if _SIGNALS:
+                raise SystemExit(128 + _SIGNALS[0])
             for one in list(running):
                 if outcome := one.poll():
                     running.remove(one)
@@ -136,8 +164,7 @@ def _run_group(group: Sequence[Stage], directory: Path, root: Path) -> Iterator[
                 reported_at = time.monotonic()
                 print_progress(running)
     finally:
-        for one in running:
-            one.stop()
+        stop(running)
 
 
 def print_progress(running: Sequence[Running]) -> None:

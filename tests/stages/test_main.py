@@ -1,23 +1,62 @@
-"""The setup of a run before its first stage."""
+"""A run that receives signals ends its stages."""
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.services.directories import REPOSITORY
 from tests.stages.__main__ import main
+from tests.waiting import eventually
+
+# A stage that takes a while to end after an interrupt.
+STAGE = """
+proceed() { until test -e ${0%/*}/proceed; do sleep 0.02; done; }
+trap 'touch $0.interrupted; proceed; touch $0.ended; exit' INT
+touch $0.began
+proceed
+"""
+RUN = f"""
+import sys
+from pathlib import Path
+from tests.stages import __main__, plan
+__main__.LOGS = Path.cwd()
+__main__.RUNS["unit"] = [[plan.program(name, "sh", "-c", {STAGE!r}, str(Path(name).absolute())) for name in "ab"]]
+sys.exit(__main__.main(["unit"]))
+"""
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def restore_signals() -> Iterator[None]:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
-def test_interrupts_work_in_a_run_that_a_shell_started_in_the_background() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_stages_end_before_the_run_despite_a_second_signal(tmp_path: Path, number: signal.Signals) -> None:
+    # A shell starts background commands with SIGINT ignored.
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", RUN]
+    stages = [tmp_path / name for name in "ab"]
+    with subprocess.Popen(command, cwd=tmp_path, env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"}) as run:
+        try:
+            eventually(lambda: all(stage.with_suffix(".began").exists() for stage in stages))
+            run.send_signal(number)
+            eventually(lambda: all(stage.with_suffix(".interrupted").exists() for stage in stages))
+            run.terminate()
+        finally:
+            (tmp_path / "proceed").touch()
+    assert run.returncode == 128 + number
+    assert all(stage.with_suffix(".ended").exists() for stage in stages)
+
+
+@pytest.mark.usefixtures("restore_signals")
+def test_run_under_nohup_ignores_hangups() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with pytest.raises(SystemExit, match="there is no part unknown"):
         main(["nightly", "unknown"])
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
