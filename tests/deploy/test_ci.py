@@ -1,13 +1,15 @@
-"""`.ci/run` reports the first result of `make test`, with a stub of `make`."""
+"""`.ci/run` reports the first result of `make test`, mostly with a stub of `make`."""
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.services.directories import REPOSITORY
+from tests.waiting import eventually
 
 # Each `make test` reads one line of `outcomes`: the file with its output, and its status. Without a line, it succeeds.
 MAKE = """#!/usr/bin/env bash
@@ -24,6 +26,11 @@ ENTRY = """# Of these, only entries are printed.
 [[rerun]]
 test = "tests/test_it.py::test_flaky"
 cause = ""
+"""
+# Tests that end some time after a signal.
+RECIPE = """
+test:
+	@trap 'sleep 0.2; echo ended; exit 1' TERM; touch began; until test -e proceed; do sleep 0.02; done
 """
 # Causes of make's status 2, with the output of pytest and of the commands before it.
 FAILURES = {
@@ -72,13 +79,41 @@ def test_run_that_fails_prints_the_record_last(tmp_path: Path) -> None:
     assert done.stdout.endswith(ENTRY[ENTRY.index("[[rerun]]") :])
 
 
-def run(directory: Path, *failures: str) -> subprocess.CompletedProcess[str]:
-    """Run a copy of `.ci/run` in a directory where `make test` fails with each of these outputs, and then passes."""
-    for name in (".ci", "bin", "tests"):
+@pytest.mark.parametrize("flags", ["i", "n"])
+def test_flags_in_the_environment_hide_no_failure(tmp_path: Path, flags: str) -> None:
+    program = copy(tmp_path)
+    (tmp_path / "Makefile").write_text("test:\n\t@false\n")
+    assert subprocess.run([program], env=os.environ | {"MAKEFLAGS": flags}, check=False).returncode != 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_signal_ends_the_tests_first(tmp_path: Path, number: signal.Signals) -> None:
+    program = copy(tmp_path)
+    (tmp_path / "Makefile").write_text(RECIPE)
+    with subprocess.Popen([program], stdout=subprocess.DEVNULL) as started:
+        try:
+            eventually((tmp_path / "began").exists)
+            started.send_signal(number)
+            assert started.wait() != 0
+            assert "ended" in (tmp_path / "var" / "log" / "ci.log").read_text()
+        finally:
+            (tmp_path / "proceed").touch()
+
+
+def copy(directory: Path) -> Path:
+    """Copy `.ci/run` into a directory with a record of one rerun; return the copy."""
+    for name in (".ci", "tests"):
         (directory / name).mkdir()
     shutil.copy(REPOSITORY / ".ci" / "run", directory / ".ci" / "run")
     (directory / "tests" / "reruns.toml").write_text(ENTRY)
+    return directory / ".ci" / "run"
+
+
+def run(directory: Path, *failures: str) -> subprocess.CompletedProcess[str]:
+    """Run a copy of `.ci/run` in a directory where `make test` fails with each of these outputs, and then passes."""
+    copy(directory)
     make = directory / "bin" / "make"
+    make.parent.mkdir()
     make.write_text(MAKE)
     make.chmod(0o755)
     for number, words in enumerate(failures):
