@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -55,6 +56,7 @@ REAL_PARAMETERS = ("docker", "real", "tiny", "agent-workspace/")
 # All tests with one of these fixtures, or with a fixture of a type from this module, share one agent server per image.
 AGENT_SERVERS = {"sandbox_url", "tiny_url"} | ON_THE_BRIDGE
 AGENT_SERVERS_MODULE = "tests.services.agent_servers."
+# Drills, and tests of nodes, of durability and of interleavings.
 NO_RERUN = (
     "tests/api/test_crowded_rows.py",
     "tests/api/test_locked_rows.py",
@@ -70,18 +72,22 @@ NO_RERUN = (
     "tests/integration/test_reboot.py",
     "tests/integration/test_rolling_restart.py",
     "tests/integration/test_truth.py",
-    "tests/shared/conversations/test_concurrent_deletions.py",
+    "tests/shared/backup/",
+    "tests/shared/cli/test_backups.py",
+    "tests/shared/nodes/",
     "tests/shared/queue/test_kombu_patches.py",
-    "tests/shared/sandboxes/deadlines/test_overlap.py",
-    "tests/shared/sandboxes/test_concurrent_desired_states.py",
-    "tests/worker/sandboxes/test_reconciler_properties.py",
-    "tests/worker/loops/test_dead_workers.py",
-    "tests/worker/test_interleavings.py",
+    "tests/worker/backup/",
+    "tests/worker/conversations/test_start_interruptions.py",
     "tests/worker/locks/",
     "tests/worker/loops/failover/",
-    "tests/worker/sandboxes/test_plan_walk.py",
-    "tests/worker/conversations/test_start_interruptions.py",
+    "tests/worker/loops/test_cut_off_node.py",
+    "tests/worker/loops/test_dead_workers.py",
+    "tests/worker/network/test_concurrent_admission.py",
+    "tests/worker/sandboxes/reconciler/test_concurrent_changes.py",
+    "tests/worker/test_interleavings.py",
 )
+# And all tests of files that import one of these: tests of interleavings and of properties.
+NO_RERUN_IMPORTS = re.compile(r"^\s*(from|import) (tests\.interleaving|hypothesis|schemathesis)\b", re.MULTILINE)
 # Caches the kind of a test, which is needed several times for each of ten thousand tests.
 _KIND = pytest.StashKey[str]()
 
@@ -117,6 +123,16 @@ def group_of(item: pytest.Item) -> str:
     homes = {"module": item.path.stem, "package": item.path.parent.name}
     shared = ((name, fixture.scope) for name, fixture in _fixtures(item) if _is_real(name, fixture))
     return next((f"{homes[scope]}.{name}" for name, scope in shared if scope in homes), "")
+
+
+def may_rerun(item: pytest.Item) -> bool:
+    """Whether a test may be run again after a failure (decision 27)."""
+    return not (item.nodeid.startswith(NO_RERUN) or _imports_for_no_rerun(item.path))
+
+
+@cache
+def _imports_for_no_rerun(file: Path) -> bool:
+    return NO_RERUN_IMPORTS.search(file.read_text(encoding="utf-8")) is not None
 
 
 def parameters_of(item: pytest.Item) -> set[str]:

@@ -18,11 +18,11 @@ from tests.kinds import (
     DATABASE_PARAMETER,
     DATABASES,
     KINDS,
-    NO_RERUN,
     OTHER_MARKS,
     REAL_FOLDERS,
     group_of,
     kind_of,
+    may_rerun,
     parameters_of,
 )
 from tests.services.directories import MEMORY, has_room
@@ -196,7 +196,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark every test, and deselect those for databases, nights or shares that are not selected."""
     for item in items:
         item.add_marker(kind_of(item))
-        if item.nodeid.startswith(NO_RERUN):
+        if not may_rerun(item):
             item.add_marker("no_rerun")
             item.user_properties.append(("rerun", "never"))
     misplaced = [item.nodeid for item in items if item.nodeid.startswith(UNIT_FOLDERS) and kind_of(item) != "unit"]

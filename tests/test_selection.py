@@ -125,6 +125,21 @@ def test_every_test_is_of_one_kind(collect: Collect) -> None:
     assert all("no_rerun" in marks for marks in drills)
 
 
+def test_interleavings_and_properties_are_never_run_again(collect: Collect, tmp_path: Path) -> None:
+    imports = {
+        "test_overlap.py": "from tests.interleaving import overlap",
+        "test_property.py": "import hypothesis",
+        "test_fuzzed.py": "from schemathesis.checks import not_a_server_error",
+        "test_other.py": "from tests.waiting import eventually",
+    }
+    for name, line in imports.items():
+        (tmp_path / name).write_text(f"def test_it():\n    {line}\n")
+    (tmp_path / "pytest.ini").touch()
+    found = collect(tmp_path, "-p", "tests.selection")
+    assert [name for name, marks in found.items() if "no_rerun" not in marks] == ["test_other.py::test_it"]
+    assert len(found) == len(imports)
+
+
 def test_tests_that_share_a_slow_fixture_are_in_one_group(collect: Collect) -> None:
     found = collect(REPOSITORY, *{name.partition("::")[0] for name in GROUPS}, "--thorough")
     groups = {name: {mark for mark in found[name] if mark.startswith("group ")} for name in GROUPS}
