@@ -50,15 +50,20 @@ def _refuse(outcomes: Sequence[Outcome], failures: Sequence[Result], recorded: S
 
 def read_record(path: Path = RECORD) -> list[str]:
     """The recorded tests, without their parameters."""
-    entries = tomllib.loads(path.read_text()).get("rerun", []) if path.exists() else []
+    entries = tomllib.loads(_read(path)).get("rerun", [])
     return [entry["test"] for entry in entries]
 
 
 def add_to_record(failures: Sequence[Result], path: Path = RECORD) -> None:
     """Record that these tests failed, and passed in the rerun."""
-    with path.open("a") as file:
-        for failure in failures:
-            file.write(_entry(failure, datetime.now(UTC), _commit()))
+    added = "".join(_entry(failure, datetime.now(UTC), _commit()) for failure in failures)
+    tomllib.loads(_read(path) + added)  # a record that can't be read would end all later runs
+    with path.open("a", encoding="utf-8") as file:
+        file.write(added)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _entry(failure: Result, at: datetime, commit: str) -> str:
@@ -67,10 +72,15 @@ def _entry(failure: Result, at: datetime, commit: str) -> str:
         "variant": failure.test,
         "at": f"{at:%Y-%m-%d %H:%M} UTC",
         "commit": commit,
-        "error": "".join(character for character in failure.error if character == "\n" or character.isprintable()),
+        "error": failure.error,
         "cause": "",
     }
-    return "\n[[rerun]]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items())
+    return "\n[[rerun]]\n" + "".join(f"{name} = {_quote(value)}\n" for name, value in fields.items())
+
+
+def _quote(text: str) -> str:
+    """A string of TOML, which JSON's are without surrogates and DEL."""
+    return json.dumps("".join(each for each in text if each == "\n" or each.isprintable()), ensure_ascii=False)
 
 
 def _commit() -> str:

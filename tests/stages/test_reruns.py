@@ -1,9 +1,11 @@
 """A failed test is rerun once and recorded, unless that would hide a defect."""
 
 import tomllib
+from pathlib import Path
 
 from tests.stages.conftest import FLAKY, Project
-from tests.stages.reruns import RECORD, read_record
+from tests.stages.outcome import Result, Verdict
+from tests.stages.reruns import RECORD, add_to_record, read_record
 
 NEVER = "def test_bad(): assert False, 'again'\n"
 FIXTURE = """
@@ -29,6 +31,13 @@ def test_failure_that_passes_in_the_rerun_is_accepted_and_recorded(project: Proj
     assert (entry["test"], entry["cause"]) == ("test_a.py::test_flaky", "")
     assert "it fails the first time" in entry["error"]
     assert {"at", "commit", "variant"} <= entry.keys()
+
+
+def test_any_error_is_recorded_such_that_it_can_be_read(tmp_path: Path) -> None:
+    error = "\U0001f525 \\ \"'''\" é \ud83d \x7f\x1b[1m\nline"
+    add_to_record([Result("test_a.py::test_it[\U0001f525-\x7f]", Verdict.FAILED, 1.0, error)], tmp_path / "record")
+    (entry,) = tomllib.loads((tmp_path / "record").read_text())["rerun"]
+    assert entry["error"] == "\U0001f525 \\ \"'''\" é  [1m\nline"
 
 
 def test_failure_that_fails_again_is_bad_and_not_recorded(project: Project) -> None:
