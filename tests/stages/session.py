@@ -60,12 +60,13 @@ def _rerun_name(stage: str) -> str:
 
 def settle(first: Outcome, second: Outcome | None) -> Outcome:
     """A stage's outcome with the second results of its failed tests, if the rerun was complete."""
-    if second is None or not second.is_good:
+    if second is None or not second.is_complete:
         return first
     again = {result.test: result for result in second.results}
     if any(failure.test not in again for failure in first.failures):
         return first
-    return replace(first, status=0, results=tuple(again.get(result.test, result) for result in first.results))
+    results = tuple(again.get(result.test, result) for result in first.results)
+    return replace(first, status=second.status, results=results)
 
 
 def summarize(outcomes: Sequence[Outcome], seconds: float) -> str:

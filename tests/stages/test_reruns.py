@@ -47,6 +47,13 @@ def test_failure_that_fails_again_is_bad_and_not_recorded(project: Project) -> N
     assert not project.record.exists() or read_record(project.record) == []
 
 
+def test_failure_that_passes_is_recorded_even_if_another_one_fails_again(project: Project) -> None:
+    project.write(test_a=FLAKY, test_b=NEVER)
+    assert project.run() == 1
+    assert project.said.splitlines()[-1].startswith("1 passed, 1 failed in ")
+    assert read_record(project.record) == ["test_a.py::test_flaky"]
+
+
 def test_recorded_test_is_not_run_again(project: Project) -> None:
     project.write(test_a=FLAKY)
     assert project.run() == 0
