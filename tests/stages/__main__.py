@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.services.directories import MEMORY, REPOSITORY, has_room
 from tests.stages import plan
 from tests.stages.reruns import RECORD
-from tests.stages.run import end_on_signals, print_line
+from tests.stages.run import end_on_signals, locked, print_line
 from tests.stages.session import run_session
 
 LOGS = REPOSITORY / "var" / "log"
@@ -24,7 +24,9 @@ def main(arguments: Sequence[str]) -> int:
         )
     # Only `ci`, the run that checks a change, reruns failed tests, once, and records them.
     record = RECORD if options.run == "ci" else None
-    return run_session(_groups(options), LOGS, record=record)
+    groups = _groups(options)
+    with locked(LOGS):
+        return run_session(groups, LOGS, record=record)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

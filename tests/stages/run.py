@@ -1,11 +1,12 @@
 """Runs groups of stages, each stage as a process with its own files."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -128,6 +129,22 @@ def end_on_signals() -> None:
 def _environment(stage: Stage) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     return kept | dict(stage.environment)
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Keep other runs from the files in a directory. Processes of this run do not inherit the lock.
+
+    Raises:
+        SystemExit: another run has the lock.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another run writes to {directory}: wait until it ends, or use another clone") from None
+        yield
 
 
 def run_groups(groups: Groups, directory: Path, *, root: Path = REPOSITORY) -> Iterator[Outcome]:

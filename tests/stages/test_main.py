@@ -1,4 +1,4 @@
-"""A run that receives signals ends its stages."""
+"""A run ends its stages after a signal, and is the only one in its checkout."""
 
 import signal
 import subprocess
@@ -27,6 +27,8 @@ __main__.LOGS = Path.cwd()
 __main__.RUNS["unit"] = [[plan.program(name, "sh", "-c", {STAGE!r}, str(Path(name).absolute())) for name in "ab"]]
 sys.exit(__main__.main(["unit"]))
 """
+COMMAND = (sys.executable, "-c", RUN)
+ENVIRONMENT = {"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"}
 
 
 @pytest.fixture
@@ -40,9 +42,9 @@ def restore_signals() -> Iterator[None]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 def test_stages_end_before_the_run_despite_a_second_signal(tmp_path: Path, number: signal.Signals) -> None:
     # A shell starts background commands with SIGINT ignored.
-    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", RUN]
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *COMMAND]
     stages = [tmp_path / name for name in "ab"]
-    with subprocess.Popen(command, cwd=tmp_path, env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"}) as run:
+    with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT) as run:
         try:
             eventually(lambda: all(stage.with_suffix(".began").exists() for stage in stages))
             run.send_signal(number)
@@ -60,3 +62,23 @@ def test_run_under_nohup_ignores_hangups() -> None:
     with pytest.raises(SystemExit, match="there is no part unknown"):
         main(["nightly", "unknown"])
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+def test_second_run_in_a_checkout_fails_while_the_first_one_lives(tmp_path: Path) -> None:
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            COMMAND, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    with subprocess.Popen(COMMAND, cwd=tmp_path, env=ENVIRONMENT) as first:
+        try:
+            eventually((tmp_path / "a.began").exists)
+            (tmp_path / "a.began").unlink()
+            assert (second := run()).returncode == 1
+            assert "another run writes to" in second.stderr
+            assert not (tmp_path / "a.began").exists()
+            first.kill()  # its stages live on
+            first.wait()
+        finally:
+            (tmp_path / "proceed").touch()
+    assert run().returncode == 0
