@@ -8,6 +8,7 @@ import compileall
 import multiprocessing
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,9 @@ def compile_modules(config: pytest.Config, folders: list[Path]) -> None:
     if not outdated:
         return
     _CONFIGS.append(config)  # it can't be sent to a process, but a fork has it
-    with multiprocessing.get_context("fork").Pool() as pool:
-        pool.map(_compile, outdated, CHUNK)
+    # An executor notices the death of a process; multiprocessing's pool would wait for ever.
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork")) as pool:
+        list(pool.map(_compile, outdated, chunksize=CHUNK))
 
 
 def _list_outdated(folder: Path) -> Iterator[Path]:

@@ -2,7 +2,11 @@
 
 import importlib.util
 import os
+import signal
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from _pytest.assertion.rewrite import _read_pyc
@@ -32,3 +36,10 @@ def test_module_that_cannot_be_compiled_is_left_to_pytest(tmp_path: Path, pytest
     broken.write_text("def\n")
     compile_modules(pytestconfig, [tmp_path])
     assert not cache_of(broken).exists()
+
+
+def test_death_of_a_process_ends_the_compilation(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text("def test_one():\n    assert 1\n")
+    deadly: Any = SimpleNamespace(getini=lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(BrokenProcessPool):
+        compile_modules(deadly, [tmp_path])
