@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.services.directories import MEMORY, REPOSITORY, has_room
 from tests.stages import plan
@@ -24,9 +24,12 @@ def main(arguments: Sequence[str]) -> int:
         )
     # Only `ci`, the run that checks a change, reruns failed tests, once, and records them.
     record = RECORD if options.run == "ci" else None
-    groups = _groups(options)
+    runs = _runs(options)
     with locked(LOGS):
-        return run_session(groups, LOGS, record=record)
+        bad = [name for name, groups in runs.items() if run_session(groups, LOGS, record=record) != 0]
+    if len(runs) > 1:
+        print_line(f"\n{len(runs)} parts; NOT OK: {', '.join(bad) or 'none'}")
+    return 1 if bad else 0
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -36,14 +39,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _groups(options: argparse.Namespace) -> plan.Groups:
+def _runs(options: argparse.Namespace) -> Mapping[str, plan.Groups]:
+    """The runs by name: each nightly part is one, so that a part that fails does not end the others."""
     if options.run != "nightly":
-        return RUNS[options.run]
+        return {options.run: RUNS[options.run]}
     parts = plan.nightly()
     if options.part not in (None, *parts):
         raise SystemExit(f"there is no part {options.part}; there are: {' '.join(parts)}")
-    chosen = [parts[options.part]] if options.part else list(parts.values())
-    return [group for groups in chosen for group in groups]
+    return {options.part: parts[options.part]} if options.part else parts
 
 
 if __name__ == "__main__":

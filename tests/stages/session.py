@@ -25,11 +25,12 @@ def run_session(groups: Groups, directory: Path, *, record: Path | None, root: P
     """
     began = time.monotonic()
     outcomes = list(run_groups(groups, directory, root=root))
-    is_whole = len(outcomes) == sum(map(len, groups))
-    if is_whole and record is not None and any(outcome.failures for outcome in outcomes):
+    planned = Counter(stage.name for group in groups for stage in group)
+    left = list((planned - Counter(outcome.stage for outcome in outcomes)).elements())
+    if not left and record is not None and any(outcome.failures for outcome in outcomes):
         outcomes = _run_again(groups, outcomes, directory, record, root)
-    print_line(summarize(outcomes, time.monotonic() - began))
-    return 0 if is_whole and all(outcome.is_good for outcome in outcomes) else 1
+    print_line(summarize(outcomes, left, time.monotonic() - began))
+    return 0 if not left and all(outcome.is_good for outcome in outcomes) else 1
 
 
 def _run_again(groups: Groups, outcomes: Sequence[Outcome], directory: Path, record: Path, root: Path) -> list[Outcome]:
@@ -69,12 +70,14 @@ def settle(first: Outcome, second: Outcome | None) -> Outcome:
     return replace(first, status=second.status, results=results)
 
 
-def summarize(outcomes: Sequence[Outcome], seconds: float) -> str:
-    """The summary: a line for each stage, and one for the whole run."""
+def summarize(outcomes: Sequence[Outcome], left: Sequence[str], seconds: float) -> str:
+    """The summary: a line for each stage that ran, and one for the whole run, with the stages that did not run."""
     total = sum((outcome.count() for outcome in outcomes), Counter[Verdict]())
     closing = f"{_counted(total)} in {seconds:.0f} s"
     if wrong := [outcome.stage for outcome in outcomes if not outcome.is_good]:
         closing += f"; NOT OK: {', '.join(wrong)}"
+    if left:
+        closing += f"; not run: {', '.join(left)}"
     return "\n".join(["", *map(_line, outcomes), closing])
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.services.directories import REPOSITORY
+from tests.stages import __main__ as program
+from tests.stages import plan
 from tests.stages.__main__ import main
 from tests.waiting import eventually
 
@@ -82,3 +84,17 @@ def test_second_run_in_a_checkout_fails_while_the_first_one_lives(tmp_path: Path
         finally:
             (tmp_path / "proceed").touch()
     assert run().returncode == 0
+
+
+@pytest.mark.usefixtures("restore_signals")
+def test_nightly_part_that_fails_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, good, other = plan.program("bad", "false"), plan.program("good", "true"), plan.program("other", "true")
+    monkeypatch.setattr(plan, "nightly", lambda: {"first": [[bad], [other]], "second": [[good]]})
+    monkeypatch.setattr(program, "LOGS", tmp_path)
+    assert main(["nightly"]) == 1
+    said = capsys.readouterr().out
+    assert "NOT OK: bad; not run: other" in said
+    assert "ok: good" in said
+    assert said.endswith("2 parts; NOT OK: first\n")
