@@ -166,6 +166,13 @@ class TestStalls:
         assert request.status == (422 if has_key else 401)
         assert max_stall < STALL_SECONDS
 
+    def test_texts_that_are_split_do_not_block_others(self, client: TestClient, user: ApiUser) -> None:
+        servers = {f"s{number}": {"command": "x", "args": "\N{GRINNING FACE}" + "a" * 9_900} for number in range(400)}
+        content = json.dumps({"agent_settings_diff": {"mcp_config": servers}}).encode()
+        max_stall, request = measure_stall(client, "/api/v1/settings", user.headers, content)
+        assert request.status == 422
+        assert max_stall < STALL_SECONDS
+
     @pytest.mark.parametrize(
         "event",
         [

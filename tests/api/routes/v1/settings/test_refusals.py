@@ -115,6 +115,12 @@ BAD_SERVERS: list[tuple[dict[str, Any], list[Any]]] = [
     (process(args=["x", 1]), ["stdio_servers", "0", "args", "1"]),
     *((process(env=env), ["stdio_servers", "0", "env"]) for env in BAD_ENVS),
     (process(env={"A": 1}), ["stdio_servers", "0", "env", "A"]),
+    (process(env="A=1," * 12_501), ["stdio_servers"]),
+    (
+        {"stdio_servers": [{"name": f"s{number}", "command": "b", "args": "x" * 9_000} for number in range(6)]},
+        ["stdio_servers"],
+    ),
+    ({f"s{number}": {"command": "b", "args": "x" * 9_000} for number in range(6)}, ["stdio_servers"]),
 ]
 
 
