@@ -13,9 +13,10 @@ import typer
 from shared.cli.output import cell_text, print_compact_json, print_details, print_table, read_fields, showing
 from shared.cli.remote.event_lines import event_line
 from shared.cli.remote.event_times import find_cursor, time_of
-from shared.cli.remote.service import PAGE, Missing, RemoteService, failure, opened, read_id, remote, without_key
+from shared.cli.remote.service import Missing, RemoteService, failure, opened, read_id, remote, without_key
 from shared.cli.remote.waiting import Timeout, Wait, wait_for
 from shared.errors import Conflict, WorkspaceError
+from shared.states import Stage
 
 conversations = typer.Typer(help="Start and follow conversations.", no_args_is_help=True)
 
@@ -198,11 +199,17 @@ def _check_start(service: RemoteService, task_id: str) -> bool | None:
 
 
 def _find_task(service: RemoteService, conversation_id: str) -> dict[str, Any]:
-    """The start task of a conversation that does not exist yet."""
+    """The start task of a conversation that does not exist yet.
+
+    The stages are searched in their order, so that a task that advances meanwhile is found. Tasks in READY are as many
+    as conversations, and only these can be searched by the conversation.
+    """
     wanted = read_id(conversation_id)
-    for task in service.list_all(f"{TASKS}/search", PAGE):
-        if (task["request"].get("conversation_id") or "").replace("-", "") == wanted:
-            return task
+    for stage in Stage:
+        ready = wanted if stage == Stage.READY else None
+        for task in service.read_items(f"{TASKS}/search", status__eq=stage, conversation_id__eq=ready):
+            if (task["request"].get("conversation_id") or "").replace("-", "") == wanted:
+                return task
     raise Missing(f"no conversation with id {wanted!r}")
 
 
@@ -249,12 +256,8 @@ def _newer(
 ) -> Iterator[dict[str, Any]]:
     known = {event["id"] for event in seen}
     path = f"/api/v1/conversation/{hex_id}/events/search"
-    page_id = None
-    while True:
-        page = service.get(path, limit=PAGE, page_id=page_id, timestamp__gte=since and since.isoformat())
-        yield from (event for event in page["items"] if event["id"] not in known)
-        if (page_id := page["next_page_id"]) is None:
-            return
+    events = service.read_items(path, timestamp__gte=since and since.isoformat())
+    yield from (event for event in events if event["id"] not in known)
 
 
 def _failure(conversation: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -142,14 +143,16 @@ class RemoteService:
 
     def list_all(self, path: str, limit: int, **query: Any) -> list[dict[str, Any]]:
         """At most `limit` items of a list, read page by page."""
-        items: list[dict[str, Any]] = []
+        return list(islice(self.read_items(path, limit=min(PAGE, limit), **query), limit))
+
+    def read_items(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        """All items of a list. A page is requested when the items of the one before have been used."""
         page_id = None
-        while len(items) < limit:
-            page = self.get(path, limit=min(PAGE, limit - len(items)), page_id=page_id, **query)
-            items += page["items"]
+        while True:
+            page = self.get(path, **{"limit": PAGE, **query, "page_id": page_id})
+            yield from page["items"]
             if (page_id := page["next_page_id"]) is None:
-                break
-        return items
+                return
 
 
 _CHOICE: ContextVar[tuple[str | None, str | None, str | None]] = ContextVar("choice", default=(None, None, None))

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from shared.db.database import Database
+from shared.ids import new_id
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
 from tests.factories import ApiUser, make_event, make_start_task
@@ -65,6 +66,19 @@ def test_conversation_is_started_and_its_start_cancelled(alice: Cli, monkeypatch
     assert alice("conversations", "send", conversation_id, "And this").status == 0
     cancelled = alice("conversations", "cancel", conversation_id)
     assert (cancelled.status, "cancelled" in cancelled.out) == (0, True)
+
+
+@pytest.mark.parametrize("stage", [Stage.READY, Stage.ERROR])
+def test_start_is_found_behind_a_hundred_newer_ones(
+    alice: Cli, database: Database, user: ApiUser, stage: Stage
+) -> None:
+    conversation_id = new_id()
+    request = {"conversation_id": conversation_id}
+    make_start_task(database, user, stage=Stage.ERROR, request=request, reason="clone_failed")
+    for _ in range(100):
+        make_start_task(database, user, stage=stage)
+    assert "clone_failed" in alice("conversations", "show", conversation_id).out
+    assert alice("conversations", "cancel", conversation_id).status == 0
 
 
 def test_failed_start_has_its_reason(scripted: Callable[[Handler], Cli]) -> None:
