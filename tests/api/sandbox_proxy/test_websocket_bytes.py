@@ -2,6 +2,7 @@
 
 import re
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -153,7 +154,10 @@ def test_messages_that_a_closed_websocket_kept_do_not_count_for_later_ones(
 
     def disconnect(connection: ServerConnection) -> None:
         crowded.wait(60)
+        # A reset. After a mere shutdown, the proxy could not send to a full buffer, and waited for its own timeout.
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.socket.shutdown(socket.SHUT_RDWR)
+        connection.socket.close()
 
     def send(client: ClientConnection) -> None:
         with suppress(ConnectionClosed):
