@@ -12,7 +12,7 @@ from shared.clock import after
 from shared.conversations import events, webhook_reports
 from shared.conversations import queries as conversation_queries
 from shared.conversations import quotas as conversation_quotas
-from shared.conversations.webhook_reports import NODE_LOST, ConversationReport, EventReport, Report
+from shared.conversations.webhook_reports import EVENTS_REFUSED, NODE_LOST, ConversationReport, EventReport, Report
 from shared.errors import NotFound, QuotaExceeded
 from shared.leasing.limits import MAX_SECONDS
 from shared.models import Conversation, Event, Sandbox
@@ -23,8 +23,9 @@ from shared.settings import NO_QUOTAS, StoredQuotas
 # The node of the container that sends a webhook, in a header that its worker has configured. Containers from before the
 # header was introduced send none.
 NODE_HEADER = "X-Agent-Workspace-Node"
-# A worker checks after this time whether the model has responded; it is the maximum delay of a row's `due_at`.
-SILENCE_CHECK_SECONDS = MAX_SECONDS
+# A worker checks after this time whether the model has responded, or, if the events are refused, what the agent's
+# status is. It is the maximum delay of a row's `due_at`.
+CHECK_SECONDS = MAX_SECONDS
 SHOWN = (
     "title",
     "execution_status",
@@ -83,11 +84,15 @@ def record_events(
     *,
     due_at: datetime,
     limits: StoredQuotas = NO_QUOTAS.stored,
+    refusal: QuotaExceeded | None = None,
 ) -> Recorded:
     """Store a sandbox's events and merge their reports into the conversation.
 
     The reports are merged even if a quota rejects the events: a sandbox must be able to end its work. The conversation
     then says which events are missing.
+
+    Args:
+        refusal: why earlier events of the same webhook were not stored; these are not stored either.
 
     Returns:
         The job that refreshes the conversation by `due_at`, if that is needed, and why the events were refused.
@@ -96,15 +101,36 @@ def record_events(
         NotFound: the conversation does not belong to that sandbox.
         QuotaExceeded: the conversation is unknown, and its owner or sandbox has the maximum number of them.
     """
-    _record_use(session, sandbox)
+    _record_use(session, sandbox, conversation_id)
     conversation = _find_or_adopt(session, conversation_id, sandbox, limits)
     if conversation.deleted_at is not None:
         return Recorded()  # the agent server's final report on it, which an error would make it repeat
-    refusal = _store(session, conversation, reported, limits)
+    refusal = refusal or _store(session, conversation, reported, limits)
     batch = [event.report for event in reported if event.report is not None]
     progressed = any(event.kind != events.STATE for event in reported)
     _merge(session, conversation, batch, progressed=progressed, refusal=refusal)
-    return Recorded(_request_refresh(conversation, batch, sandbox, due_at), refusal)
+    return Recorded(_request_refresh(conversation, batch, sandbox, due_at, refusal), refusal)
+
+
+def lacks_reports(conversation: Conversation) -> bool:
+    """Whether later reports may be missing: an agent server repeats refused events, and sends none of the later ones.
+
+    The reason of an error may be shown instead of `EVENTS_REFUSED`.
+    """
+    return conversation.execution_reason not in (None, webhook_reports.MODEL_SILENT)
+
+
+def record_state(session: Session, conversation: Conversation, report: Report) -> None:
+    """Merge what a worker has read from the agent server of a locked conversation that lacks reports."""
+    before, updated_at = _shown(conversation), conversation.updated_at
+    refusal = conversation.execution_detail if conversation.execution_reason == EVENTS_REFUSED else None
+    webhook_reports.merge(conversation, report)
+    if refusal is not None:
+        webhook_reports.explain_refusal(conversation, refusal)
+    if _shown(conversation) != before:
+        change_recorder.record_change(session, conversation)
+    else:
+        conversation.updated_at = updated_at  # only the time of the status is newer
 
 
 def _store(
@@ -120,9 +146,17 @@ def _store(
     return None
 
 
-def _record_use(session: Session, sandbox: Sandbox) -> None:
+def _record_use(session: Session, sandbox: Sandbox, events_of: str | None = None) -> None:
+    """Record activity of the sandbox, except by events that are repeated because a quota refuses them.
+
+    Args:
+        events_of: the conversation of the webhook's events.
+    """
     # Called before the conversation is locked: transactions that lock in opposite orders would deadlock.
-    if deadlines.is_activity_stale(sandbox):
+    if not deadlines.is_activity_stale(sandbox):
+        return
+    known = conversation_queries.find(session, events_of) if events_of is not None else None
+    if known is None or not lacks_reports(known):
         deadlines.record_activity(session, sandbox.id)
 
 
@@ -183,11 +217,15 @@ def _shown(conversation: Conversation) -> list[Any]:
 
 
 def _request_refresh(
-    conversation: Conversation, batch: list[Report], sandbox: Sandbox, due_at: datetime
+    conversation: Conversation,
+    batch: list[Report],
+    sandbox: Sandbox,
+    due_at: datetime,
+    refusal: QuotaExceeded | None,
 ) -> RefreshConversation | None:
     if not webhook_reports.needs_worker(conversation, batch):
-        if conversation.execution_status == "running" and conversation.due_at is None:
-            conversation.due_at = after(SILENCE_CHECK_SECONDS)
+        if (refusal or conversation.execution_status == "running") and conversation.due_at is None:
+            conversation.due_at = after(CHECK_SECONDS)
         return None
     conversation.due_at = due_at
     return RefreshConversation(conversation.id, sandbox.node_id)

@@ -137,7 +137,7 @@ def read_conversation(body: Any) -> ConversationReport:
     if conversation_id is None:
         raise ValueError("id: a UUID is needed")
     at = read_time(body.get("updated_at")) or now()
-    return ConversationReport(conversation_id, _read_state(body, at))
+    return ConversationReport(conversation_id, read_state(body, at))
 
 
 def merge(conversation: Conversation, report: Report) -> bool:
@@ -267,7 +267,7 @@ def _read_update(at: datetime, body: dict[str, Any]) -> Report | None:
     value = body.get("value")
     match body.get("key"):
         case "full_state" if isinstance(value, dict):
-            return _read_state(value, at)
+            return read_state(value, at)
         case "execution_status":
             return Report(at=at, execution_status=read_status(value))
         case "stats":
@@ -283,7 +283,7 @@ def _read_switch(observation: Any, at: datetime) -> Report | None:
     return Report(at=at, llm_model=clean_text(observation.get("active_model"), MAX_MODEL_LENGTH))
 
 
-def _read_state(state: dict[str, Any], at: datetime) -> Report:
+def read_state(state: dict[str, Any], at: datetime) -> Report:
     agent = as_object(state.get("agent"))
     return Report(
         at=at,

@@ -21,7 +21,8 @@ HAS_FAILED_AT = f"{IS_FAILED} AND updated_at IS NOT NULL"
 class Conversation(Leased, table=True):
     """The record of a conversation. It outlives its sandbox.
 
-    Webhooks write it. `due_at` schedules a worker for what no webhook carries: the title, and a stop at the budget.
+    Webhooks write it. `due_at` schedules a worker for what no webhook carries: the title, a stop at the budget, and the
+    state while a quota refuses events.
     """
 
     __tablename__ = "conversation"

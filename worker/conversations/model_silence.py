@@ -8,7 +8,7 @@ from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.conversations import events
 from shared.conversations import queries as conversation_queries
-from shared.conversations.webhook_reports import MODEL_SILENT, explain, waits_since
+from shared.conversations.webhook_reports import EVENTS_REFUSED, MODEL_SILENT, explain, waits_since
 from shared.db.database import Session
 from shared.leasing.limits import MAX_SECONDS
 from shared.models import Conversation
@@ -26,7 +26,7 @@ def check_silence(context: WorkerContext, conversation: Conversation) -> float |
     Returns:
         Seconds until the next check; None: the next event enqueues the next check.
     """
-    if conversation.execution_status != "running" or conversation.execution_reason == MODEL_SILENT:
+    if not _may_be_silent(conversation):
         return None
     with context.database.reading() as session:
         since = _waits_since(session, conversation)
@@ -39,6 +39,12 @@ def check_silence(context: WorkerContext, conversation: Conversation) -> float |
     return None
 
 
+def _may_be_silent(conversation: Conversation) -> bool:
+    # Without the refused events, it is not known what the agent waits for.
+    known = (MODEL_SILENT, EVENTS_REFUSED)
+    return conversation.execution_status == "running" and conversation.execution_reason not in known
+
+
 def _waits_since(session: Session, conversation: Conversation) -> datetime | None:
     times = (waits_since(events.newest(session, conversation.id)), conversation.execution_status_at)
     return None if times[0] is None else min(now(), max(time for time in times if time is not None))
@@ -47,7 +53,7 @@ def _waits_since(session: Session, conversation: Conversation) -> datetime | Non
 def _record_silence(context: WorkerContext, conversation_id: str, since: datetime) -> None:
     with context.database.transaction() as session:
         row = conversation_queries.find(session, conversation_id, lock=True)
-        if row is None or row.execution_status != "running" or _waits_since(session, row) != since:
+        if row is None or not _may_be_silent(row) or _waits_since(session, row) != since:
             return  # the model has answered since
         detail = f"no answer from the model {row.llm_model or ''} since {since:%H:%M:%S} UTC"
         explain(row, MODEL_SILENT, detail.replace("  ", " "))

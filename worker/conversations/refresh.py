@@ -29,6 +29,7 @@ from worker.conversations.deletion import delete_from_agent_server
 from worker.conversations.ended_runs import check_run
 from worker.conversations.message_delivery import deliver
 from worker.conversations.model_silence import check_silence
+from worker.conversations.refused_events import fetch_state
 from worker.lease_runner import Retry, run_leased, taking_slot
 
 log = structlog.get_logger()
@@ -102,7 +103,7 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
     if server is None:
         return
     checked = check_run(context, conversation, sandbox, server)
-    _refresh_running(context, checked or conversation, server)
+    _refresh_running(context, fetch_state(context, checked or conversation, server), server)
     if checked is None:
         raise Retry("the agent's status is not known", seconds=STATUS_SECONDS, counts=False)
 

@@ -17,6 +17,7 @@ from api.schemas.v1.fields import Success
 from shared.conversations import webhook_ingest
 from shared.conversations.known_secrets import redact_for
 from shared.conversations.webhook_reports import EventReport
+from shared.errors import QuotaExceeded
 from shared.ids import parse_id
 from shared.models import Sandbox
 from shared.observability import metrics
@@ -72,23 +73,32 @@ def receive_events(
         return Success()
     hex_id = parse_id(conversation_id)
     reports = _redact(context, sandbox, hex_id, reports)
+    refusal = None
     for begin in range(0, max(1, len(reports)), MAX_STORED_AT_ONCE):
-        _record(context, sandbox, queue, hex_id, reports[begin : begin + MAX_STORED_AT_ONCE])
+        part = reports[begin : begin + MAX_STORED_AT_ONCE]
+        refusal = _record(context, sandbox, queue, hex_id, part, refusal)
+    if refusal is not None:
+        raise refusal
     return Success()
 
 
 def _record(
-    context: Context, sandbox: Sandbox, queue: JobQueue, conversation_id: str, reports: list[EventReport]
-) -> None:
+    context: Context,
+    sandbox: Sandbox,
+    queue: JobQueue,
+    conversation_id: str,
+    reports: list[EventReport],
+    refusal: QuotaExceeded | None,
+) -> QuotaExceeded | None:
+    limits = context.settings.quotas.stored
     with context.database.transaction() as session:
         recorded = webhook_ingest.record_events(
-            session, sandbox, conversation_id, reports, due_at=queue.due_at, limits=context.settings.quotas.stored
+            session, sandbox, conversation_id, reports, due_at=queue.due_at, limits=limits, refusal=refusal
         )
     metrics.count_webhook_events(len(reports), stored=recorded.refusal is None)
     if recorded.job is not None:
         queue.enqueue(recorded.job)
-    if recorded.refusal is not None:
-        raise recorded.refusal
+    return recorded.refusal
 
 
 def _redact(context: Context, sandbox: Sandbox, conversation_id: str, reports: list[EventReport]) -> list[EventReport]:
