@@ -1,7 +1,8 @@
 """Reports in the webhooks of agent servers, and how they merge into a conversation. Pure: no store, no HTTP.
 
 The shapes are those of agent server 1.58.2. Unknown fields are not interpreted, so that newer agent servers work too.
-Merging is idempotent and independent of order, because webhooks are repeated and overtake each other.
+Merging is idempotent and independent of order, because webhooks are repeated and overtake each other. Tags are not: no
+report has the time of their last change, so the values that arrive last are stored.
 """
 
 from collections.abc import Sequence
