@@ -8,6 +8,8 @@ from pathlib import Path
 
 PROCESSES = Path("/proc")
 SHIM = "containerd-shim"
+# The name of a container's process until its start, when it executes the container's program.
+RUNC_INIT = "runc:["
 
 
 def kill_all(home: Path, containers: Collection[str]) -> list[int]:
@@ -19,18 +21,28 @@ def kill_all(home: Path, containers: Collection[str]) -> list[int]:
 
 
 def kill_half_made_shims(home: Path) -> list[int]:
-    """Kill the engine's shims without a container; return their pids.
+    """Kill the engine's shims without a started container; return their pids and those of their containers.
 
-    A daemon that is killed during a container's start may leave a shim without a container. The next daemon waits for
-    that shim forever and holds the container's lock, so no `docker start` or `inspect` of the container returns.
+    A daemon that is killed with its containerd during a container's start may leave a shim without a container. The
+    next daemon waits for that shim forever and holds the container's lock, so no `docker start` or `inspect` of the
+    container returns. Or it leaves a container that waits for its start: the next daemon does not know it, and it keeps
+    the container's volumes mounted, also after their removal.
     """
-    shims = [pid for pid in _pids() if _is_shim(pid, home)]
-    parents = {_parent(pid) for pid in _pids()}
+    shims = {pid for pid in _pids() if _is_shim(pid, home)}
+    children = {pid: parent for pid in _pids() if (parent := _parent(pid)) in shims}
+    started = {parent for pid, parent in children.items() if not _awaits_start(pid)}
     # A child of a shim that has not executed its program yet looks like a shim.
-    found = [pid for pid in shims if pid not in parents and _parent(pid) not in shims]
+    found = [pid for pid in shims - started if _parent(pid) not in shims]
+    found += [pid for pid, parent in children.items() if parent in found]
     for pid in found:
         _kill(pid)
     return found
+
+
+def _awaits_start(pid: int) -> bool:
+    with suppress(OSError):
+        return (PROCESSES / str(pid) / "comm").read_text().startswith(RUNC_INIT)
+    return True  # it has ended
 
 
 def _kill(pid: int) -> None:

@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.services.engine_processes import kill_half_made_shims
+from tests.waiting import eventually
 
 ALONE = "#!/bin/sh\necho made\nread line\n"
 # The child prints the line, because until it has executed its program it looks like a shim without a child.
 WITH_CONTAINER = "#!/bin/sh\nsh -c 'echo made; exec sleep 60' &\nwait\n"
+# The child renames itself as a container's process that waits for its start.
+BEFORE_START = """#!/bin/sh
+exec 3<&0
+sh -c 'printf "runc:[2:INIT]" >/proc/$$/comm; echo made; read line <&3' &
+wait
+"""
 # The child has not executed its program, so it looks like its parent.
 WITH_FORK = "#!/bin/sh\nexec 3<&0\n(read line <&3; :) &\necho made\nwait\n"
 
@@ -43,6 +50,13 @@ def test_shim_without_a_container_is_killed(tmp_path: Path, start_shim: StartShi
     shim = start_shim(ALONE, tmp_path / "engine")
     assert kill_half_made_shims(tmp_path / "engine") == [shim.pid]
     assert shim.wait(10) == -9
+
+
+def test_shim_of_a_container_that_awaits_its_start_is_killed_with_it(tmp_path: Path, start_shim: StartShim) -> None:
+    shim = start_shim(BEFORE_START, tmp_path / "engine")
+    [killed, container] = kill_half_made_shims(tmp_path / "engine")
+    assert (killed, shim.wait(10)) == (shim.pid, -9)
+    eventually(lambda: not Path(f"/proc/{container}").exists())
 
 
 @pytest.mark.parametrize("script", [WITH_CONTAINER, WITH_FORK])
