@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.services.engine_processes import kill_half_made_shims
-from tests.waiting import eventually
 
 ALONE = "#!/bin/sh\necho made\nread line\n"
 # The child prints the line, because until it has executed its program it looks like a shim without a child.
@@ -54,9 +53,10 @@ def test_shim_without_a_container_is_killed(tmp_path: Path, start_shim: StartShi
 
 def test_shim_of_a_container_that_awaits_its_start_is_killed_with_it(tmp_path: Path, start_shim: StartShim) -> None:
     shim = start_shim(BEFORE_START, tmp_path / "engine")
-    [killed, container] = kill_half_made_shims(tmp_path / "engine")
+    assert shim.stdout is not None
+    [killed, _] = kill_half_made_shims(tmp_path / "engine")
     assert (killed, shim.wait(10)) == (shim.pid, -9)
-    eventually(lambda: not Path(f"/proc/{container}").exists())
+    assert shim.stdout.read() == b""  # until the last process that has it has ended
 
 
 @pytest.mark.parametrize("script", [WITH_CONTAINER, WITH_FORK])
