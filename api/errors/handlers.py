@@ -71,6 +71,8 @@ STATUS: dict[type[WorkspaceError], int] = {
 
 # The methods of this service's routes.
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+# Max entries of a 422's `detail`: thousands would be a response of megabytes, which stalls other requests.
+MAX_ENTRIES = 100
 # Why a body can't be parsed. A UnicodeDecodeError is a ValueError.
 UNREADABLE: dict[type[Exception], str] = {
     UnicodeDecodeError: "the body is not UTF-8",
@@ -162,7 +164,7 @@ async def _handle_http_exception(_request: Request, error: Exception) -> Respons
 
 async def _handle_validation_error(request: Request, error: Exception) -> JSONResponse:
     # Pydantic's `input` and `ctx` are omitted: they repeat values of the request, including secrets.
-    entries = error.errors() if isinstance(error, RequestValidationError) else []
+    entries = error.errors()[:MAX_ENTRIES] if isinstance(error, RequestValidationError) else []
     detail = [validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries]
     if _is_unparsed(request, detail):
         detail = [validation_entry(("header", "Content-Type"), "must be application/json", "content_type")]

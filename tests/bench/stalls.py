@@ -16,7 +16,7 @@ from tests.factories import make_event, make_start_task
 
 SAMPLES = 5
 HEALTH = make_request("/health")
-SETTINGS = "/api/settings"
+SETTINGS = "/api/v1/settings"
 MEGABYTE = 1024 * 1024
 GOAL_SECONDS = 0.05
 # The most expensive bodies for each step: the search for NUL, the count, the parser, the validation, the unescaping.
@@ -26,7 +26,9 @@ BODIES: Mapping[str, bytes] = {
     "4 MB of escapes": b'{"llm_model": "' + b"\\n" * (2 * MEGABYTE - 100) + b'"}',
     "4 MB of backslashes": rb'{"llm_model": "\\u0000' + b"\\" * (4 * MEGABYTE - 100) + b'"}',
     "4 MB of long numbers": b"[" + b",".join([b"1" * 4_000] * 1_000) + b"]",
-    "19,000 wrong fields": b'{"secrets": {' + b",".join(b'"%d": 7' % number for number in range(19_000)) + b"}}",
+    "19,000 wrong fields": b'{"agent_settings_diff": {"mcp_config": {'
+    + b",".join(b'"%d": 7' % number for number in range(19_000))
+    + b"}}}",
 }
 EVENTS: Mapping[str, dict[str, Any]] = {
     "16 MB of texts": {"text": "x" * MEGABYTE},

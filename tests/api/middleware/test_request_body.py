@@ -156,7 +156,7 @@ class TestStalls:
             b'{"llm_model": "' + b"\\n" * (2 * MEGABYTE - 100) + b'"}',
             b'{"secrets": {' + b",".join(b'"%d": 7' % number for number in range(250_000)) + b"}}",
         ],
-        ids=["NUL", "lists", "escapes", "wrong fields"],
+        ids=["NUL", "lists", "escapes", "fields"],
     )
     @pytest.mark.parametrize("has_key", [False, True])
     def test_request_does_not_block_others(
@@ -164,6 +164,13 @@ class TestStalls:
     ) -> None:
         max_stall, request = measure_stall(client, SETTINGS, user.headers if has_key else {}, content)
         assert request.status == (422 if has_key else 401)
+        assert max_stall < STALL_SECONDS
+
+    def test_wrong_fields_do_not_block_others(self, client: TestClient, user: ApiUser) -> None:
+        servers = {str(number): 7 for number in range(19_000)}
+        content = json.dumps({"agent_settings_diff": {"mcp_config": servers}}).encode()
+        max_stall, request = measure_stall(client, "/api/v1/settings", user.headers, content)
+        assert (request.status, len(json.loads(request.body)["detail"])) == (422, 100)
         assert max_stall < STALL_SECONDS
 
     def test_texts_that_are_split_do_not_block_others(self, client: TestClient, user: ApiUser) -> None:
