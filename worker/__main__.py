@@ -9,7 +9,6 @@ if __name__ == "__main__":
 import os
 import signal
 import sys
-import time
 import uuid
 import warnings
 from collections.abc import Callable
@@ -21,18 +20,16 @@ from functools import partial
 import structlog
 from celery import Celery
 
-from shared import clock, descriptors
+from shared import descriptors
 from shared.agent_server.door import open_access
 from shared.backup.keys import read_vault
 from shared.changes.notifier import ChangeNotifier
 from shared.cli.process_settings import read_settings
 from shared.crypto import Vault
 from shared.db import unfinished_restore
-from shared.db.database import UNAVAILABLE, Database
-from shared.db.database_clock import keep_clock_synced, sync_clock
-from shared.db.waiting import await_database, await_schema
+from shared.db.database import Database
+from shared.db.waiting import await_schema
 from shared.errors import Conflict, Invalid, Unavailable
-from shared.nodes import registry as node_registry
 from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
 from shared.observability.metrics import configure_instruments, serve
@@ -46,8 +43,8 @@ from worker.celery_consumer import JobConsumer
 from worker.context import Lane, LongRuns, WorkerContext
 from worker.engine import kernel_limits
 from worker.engine.disk_engine import DiskEngine
-from worker.engine.protocol import Engine, EngineRefused, EngineUnavailable
-from worker.engine.requirements import find_disk_shortage, require_runtimes
+from worker.engine.protocol import Engine, EngineRefused
+from worker.engine.requirements import find_disk_shortage
 from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.loops.dead_workers import free_leases, lock_liveness_file
 from worker.loops.door_check import DoorCheck
@@ -66,6 +63,7 @@ from worker.network.isolation import IsolationContext, NetworkIsolation
 from worker.network.protocol import Isolation
 from worker.network.proxy import EgressProxy
 from worker.settings import WorkerSettings
+from worker.startup import await_installation, await_right_clock, await_store, check_runtimes
 from worker.tasks import register_tasks
 
 log = structlog.get_logger()
@@ -102,8 +100,9 @@ def main() -> None:
     try:
         check_runtimes(context)
         await_right_clock(context)
-        context.network.refresh()  # no container starts before its rules are written
-        send_first_heartbeat(context)  # now: a sandbox that failed over while this worker was down must not run twice
+        await_store(context, context.network.refresh)  # no container starts before its rules are written
+        # Now: a sandbox that failed over while this worker was down must not run twice.
+        await_store(context, partial(send_heartbeat, context))
     except Conflict as error:
         raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-its-engine-or-its-name')}") from None
     except EngineRefused as error:
@@ -143,24 +142,13 @@ def main() -> None:
     raise SystemExit(worker.exitcode)
 
 
-def check_runtimes(context: WorkerContext) -> None:
-    """Check that the engine has all allowed runtimes. The check is skipped while the engine does not respond.
-
-    Raises:
-        EngineRefused: the engine lacks an allowed runtime.
-    """
-    with suppress(EngineUnavailable):
-        require_runtimes(context.engine, context.settings.runtimes)
-
-
 def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> WorkerContext:
     publish = ChangeNotifier(shared.broker).publish
     database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, publish=publish)
     reserve = Database(shared.database, pool_size=RESERVED_CONNECTIONS)
     await_schema(database, settings.database_wait_seconds)
     unfinished_restore.require_finished(database)
-    with database.transaction() as session:
-        installation = node_registry.installation_id(session)
+    installation = await_installation(database, settings.database_wait_seconds)
     engine = DiskEngine(settings.docker_host, installation, settings.engine_data_dir)
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     vault = read_vault(shared)
@@ -259,28 +247,6 @@ def _make_clock_dependent(
         ("events", RECONNECT_SECONDS, lambda: follow_events(context)),
     ]
     return [PeriodicTask(name, seconds, unless_clock_is_wrong(function)) for name, seconds, function in functions]
-
-
-def await_right_clock(context: WorkerContext) -> None:
-    """Read the database's clock, and wait until this machine's clock agrees with it.
-
-    Raises:
-        Conflict: raised by `send_heartbeat`.
-    """
-    sync_clock(context.database)
-    keep_clock_synced(context.database)
-    while clock.is_wrong():
-        send_heartbeat(context)  # reports the wrong clock
-        time.sleep(context.settings.heartbeat_seconds)
-
-
-def send_first_heartbeat(context: WorkerContext) -> None:
-    """Send a heartbeat as soon as the database takes writes: its disk may be full."""
-    url, seconds = context.database.engine.url, context.settings.database_wait_seconds
-    try:
-        await_database(partial(send_heartbeat, context), url, seconds, UNAVAILABLE)
-    except Unavailable as error:
-        raise SystemExit(f"worker: {error}") from None
 
 
 def send_heartbeat_or_exit(context: WorkerContext, detector: NodeFailureDetector) -> None:

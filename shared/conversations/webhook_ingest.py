@@ -70,7 +70,8 @@ def record_conversation(
         NotFound: the conversation does not belong to that sandbox.
         QuotaExceeded: the conversation is unknown, and its owner or sandbox has the maximum number of them.
     """
-    _record_use(session, sandbox)
+    if deadlines.is_activity_stale(sandbox):  # before the conversation is locked: otherwise transactions could deadlock
+        deadlines.record_activity(session, sandbox.id)
     conversation = _find_or_adopt(session, reported.id, sandbox, limits)
     if conversation.deleted_at is None:
         _merge(session, conversation, [reported.report])
@@ -101,14 +102,13 @@ def record_events(
         NotFound: the conversation does not belong to that sandbox.
         QuotaExceeded: the conversation is unknown, and its owner or sandbox has the maximum number of them.
     """
-    _record_use(session, sandbox, conversation_id)
     conversation = _find_or_adopt(session, conversation_id, sandbox, limits)
     if conversation.deleted_at is not None:
         return Recorded()  # the agent server's final report on it, which an error would make it repeat
     refusal = refusal or _store(session, conversation, reported, limits)
     batch = [event.report for event in reported if event.report is not None]
     progressed = any(event.kind != events.STATE for event in reported)
-    _merge(session, conversation, batch, progressed=progressed, refusal=refusal)
+    _merge(session, conversation, batch, progressed=progressed, refusal=refusal, stored=bool(reported))
     return Recorded(_request_refresh(conversation, batch, sandbox, due_at, refusal), refusal)
 
 
@@ -146,20 +146,6 @@ def _store(
     return None
 
 
-def _record_use(session: Session, sandbox: Sandbox, events_of: str | None = None) -> None:
-    """Record activity of the sandbox, except by events that are repeated because a quota refuses them.
-
-    Args:
-        events_of: the conversation of the webhook's events.
-    """
-    # Called before the conversation is locked: transactions that lock in opposite orders would deadlock.
-    if not deadlines.is_activity_stale(sandbox):
-        return
-    known = conversation_queries.find(session, events_of) if events_of is not None else None
-    if known is None or not lacks_reports(known):
-        deadlines.record_activity(session, sandbox.id)
-
-
 def _find_or_adopt(session: Session, conversation_id: str, sandbox: Sandbox, limits: StoredQuotas) -> Conversation:
     conversation = conversation_queries.find_or_adopt(session, conversation_id, sandbox, limits)
     if conversation is None:
@@ -174,15 +160,23 @@ def _merge(
     *,
     progressed: bool = False,
     refusal: QuotaExceeded | None = None,
+    stored: bool = False,
 ) -> None:
-    """Merge reports. `progressed`: the agent has acted or received a message. `refusal`: its events are not stored."""
+    """Merge reports.
+
+    Args:
+        progressed: the agent has acted or received a message.
+        refusal: why its events are not stored.
+        stored: events are stored, unless refused. Then none is missing: an agent server sends them in order.
+    """
     before = _shown(conversation)
     if progressed and conversation.execution_reason == webhook_reports.MODEL_SILENT:
         webhook_reports.explain(conversation, None, None)
     for report in batch:
         webhook_reports.merge(conversation, report)
-    _explain_late(session, conversation, batch)
-    if progressed or refusal:
+    if refusal is None:  # else the events since a late report are not known
+        _explain_late(session, conversation, batch)
+    if refusal or stored:
         webhook_reports.explain_refusal(conversation, _show(refusal))
     if _shown(conversation) != before:
         change_recorder.record_change(session, conversation)

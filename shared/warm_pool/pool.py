@@ -82,7 +82,9 @@ def start_warm_sandbox(
     busy = _busy(session, boots)
     if not placement.has_room(session, spec_id, excluded=busy, for_pool=True):
         return None
-    if not _read_pool(session, spec).plan.wanted or not _try_lock(session, spec, read=True):
+    pool = _read_pool(session, spec)
+    # A failure that is not counted yet may end in a backoff.
+    if pool.failed or not pool.plan.wanted or not _try_lock(session, spec, read=True):
         return None
     return start(session, vault, owner_id=None, spec=spec, due_at=due_at, excluded=busy)
 

@@ -90,11 +90,12 @@ def test_flags_in_the_environment_hide_no_failure(tmp_path: Path, flags: str) ->
 def test_signal_ends_the_tests_first(tmp_path: Path, number: signal.Signals) -> None:
     program = copy(tmp_path)
     (tmp_path / "Makefile").write_text(RECIPE)
-    with subprocess.Popen([program], stdout=subprocess.DEVNULL) as started:
+    command = ["env", "--default-signal=INT,TERM,HUP", str(program)]  # tests may run under nohup, or in the background
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as started:
         try:
             eventually((tmp_path / "began").exists)
             started.send_signal(number)
-            assert started.wait() != 0
+            assert started.wait(60) != 0
             assert "ended" in (tmp_path / "var" / "log" / "ci.log").read_text()
         finally:
             (tmp_path / "proceed").touch()

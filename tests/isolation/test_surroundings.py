@@ -4,7 +4,7 @@ import re
 import subprocess
 
 from shared.ids import new_id
-from tests.isolation.surroundings import other_machine, remove_abandoned
+from tests.isolation.surroundings import remove_abandoned
 from tests.services import programs
 from tests.services.slots import Slot, is_unused
 from tests.waiting import eventually
@@ -31,8 +31,12 @@ def test_networks_of_a_killed_run_are_removed_and_its_slot_is_usable_again() -> 
         remove_abandoned()
         assert list_traces(number, bridge) == built
         run.kill()
-        with other_machine([]):
-            eventually(lambda: list_traces(number, bridge) == [])
+
+    def is_removed() -> bool:
+        remove_abandoned()
+        return list_traces(number, bridge) == []
+
+    eventually(is_removed)
     assert is_unused(Slot(number, -1).network)
 
 

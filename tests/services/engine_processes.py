@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from tests.waiting import eventually
+
 PROCESSES = Path("/proc")
 SHIM = "containerd-shim"
-# The name of a container's process until its start, when it executes the container's program.
-RUNC_INIT = "runc:["
+# Makes a container. Its name for the container's process until the start, when that executes the container's program.
+RUNC, RUNC_INIT = "runc", "runc:["
 
 
 def kill_all(home: Path, containers: Collection[str]) -> list[int]:
@@ -28,6 +30,8 @@ def kill_half_made_shims(home: Path) -> list[int]:
     container returns. Or it leaves a container that waits for its start: the next daemon does not know it, and it keeps
     the container's volumes mounted, also after their removal.
     """
+    with suppress(AssertionError):
+        eventually(lambda: not _makes_container(home), deadline_seconds=5)
     shims = {pid for pid in _pids() if _is_shim(pid, home)}
     children = {pid: parent for pid in _pids() if (parent := _parent(pid)) in shims}
     started = {parent for pid, parent in children.items() if not _awaits_start(pid)}
@@ -39,10 +43,20 @@ def kill_half_made_shims(home: Path) -> list[int]:
     return found
 
 
+def _makes_container(home: Path) -> bool:
+    return any(_name(pid) == RUNC and _is_shim(_parent(pid), home) for pid in _pids())
+
+
 def _awaits_start(pid: int) -> bool:
+    name = _name(pid)
+    return not name or name.startswith(RUNC_INIT)
+
+
+def _name(pid: int) -> str:
+    """The name of a process; empty: it has ended."""
     with suppress(OSError):
-        return (PROCESSES / str(pid) / "comm").read_text().startswith(RUNC_INIT)
-    return True  # it has ended
+        return (PROCESSES / str(pid) / "comm").read_text().rstrip()
+    return ""
 
 
 def _kill(pid: int) -> None:
@@ -65,7 +79,7 @@ def _pids() -> Iterator[int]:
 
 def _is_shim(pid: int, home: Path) -> bool:
     with suppress(OSError):
-        return (PROCESSES / str(pid) / "comm").read_text().startswith(SHIM) and _names(pid, home)
+        return _name(pid).startswith(SHIM) and _names(pid, home)
     return False
 
 

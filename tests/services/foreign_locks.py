@@ -20,12 +20,12 @@ WHERE datname = current_database() AND backend_type = 'client backend' AND xact_
 
 
 @contextmanager
-def locked_row(database: Database, table: str, row_id: str) -> Iterator[None]:
-    """Lock a row in PostgreSQL for the length of the block."""
+def locked_row(database: Database, table: str, row_id: str, lock: str = "UPDATE") -> Iterator[None]:
+    """Lock a row in PostgreSQL for the length of the block; `lock` is the word after FOR."""
     engine = create_engine(database.engine.url)
     try:
         with engine.connect() as connection:
-            found = connection.execute(text(f'SELECT id FROM "{table}" WHERE id = :id FOR UPDATE'), {"id": row_id})
+            found = connection.execute(text(f'SELECT id FROM "{table}" WHERE id = :id FOR {lock}'), {"id": row_id})
             assert found.one()
             yield
             connection.rollback()

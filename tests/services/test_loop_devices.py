@@ -6,6 +6,7 @@ from pathlib import Path
 from shared.ids import new_id
 from tests.services.data_disk import data_disk
 from tests.services.directories import short_directory
+from tests.waiting import eventually
 from worker.engine.disk_images import DEVICES, MIN_BYTES, DiskImages
 
 
@@ -33,7 +34,7 @@ def attach_one(data: Path) -> str:
 
 
 def assert_detached(name: str) -> None:
-    assert not is_attached(name)
+    assert eventually(lambda: not is_attached(name))  # the detach ends when udev has closed the device
     assert not (DEVICES / name).is_symlink()
 
 

@@ -44,7 +44,7 @@ def restore_signals() -> Iterator[None]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 def test_stages_end_before_the_run_despite_a_second_signal(tmp_path: Path, number: signal.Signals) -> None:
     # A shell starts background commands with SIGINT ignored.
-    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *COMMAND]
+    command = ["env", "--default-signal=HUP,TERM", "sh", "-c", 'trap "" INT; exec "$@"', "sh", *COMMAND]
     stages = [tmp_path / name for name in "ab"]
     with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT) as run:
         try:

@@ -42,7 +42,7 @@ def check_run(
         server: the sandbox's agent server.
 
     Returns:
-        The row, read again if the run has ended; None if the server fails, also after `MAX_STATUS_WAIT`.
+        The row, read again if the run has ended; None if the server still fails after `MAX_STATUS_WAIT`.
 
     Raises:
         AgentServerUnreachable: the agent server does not respond, within `MAX_STATUS_WAIT`.

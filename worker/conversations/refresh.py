@@ -103,14 +103,19 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
     if server is None:
         return
     checked = check_run(context, conversation, sandbox, server)
-    _refresh_running(context, fetch_state(context, checked or conversation, server), server)
-    if checked is None:
-        raise Retry("the agent's status is not known", seconds=STATUS_SECONDS, counts=False)
+    current = fetch_state(context, checked or conversation, server)
+    _refresh_running(context, current, server, is_known=checked is not None)
 
 
-def _refresh_running(context: WorkerContext, conversation: Conversation, server: AgentServer) -> None:
-    """Check silence and budget first: a delivery that fails is retried without a max."""
-    seconds = check_silence(context, conversation)
+def _refresh_running(
+    context: WorkerContext, conversation: Conversation, server: AgentServer, *, is_known: bool
+) -> None:
+    """Check silence and budget first: a delivery that fails is retried without a max.
+
+    Args:
+        is_known: whether the agent's status is known. If not, its model's silence isn't either.
+    """
+    seconds = check_silence(context, conversation) if is_known else STATUS_SECONDS
     _enforce_budget(server, conversation)
     if conversation.awaits_sandbox:
         deliver(context, conversation, server)
@@ -162,7 +167,7 @@ def _give_up(context: WorkerContext, conversation: Conversation) -> None:
 
 def _requeue(seconds: float | None) -> None:
     if seconds is not None:
-        raise Retry("the model's timeout is not over", seconds=seconds, counts=False)
+        raise Retry("the agent is checked again", seconds=seconds, counts=False)
 
 
 def _enforce_budget(server: AgentServer, conversation: Conversation) -> None:

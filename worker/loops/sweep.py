@@ -1,7 +1,6 @@
 """The sweep: enqueues the jobs of all due rows, also those whose messages were lost (law 1)."""
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -9,6 +8,7 @@ from shared.changes import change_feed
 from shared.clock import after
 from shared.container_logs import kept_logs
 from shared.conversations import start_tasks
+from shared.db.database import StoreError
 from shared.leasing import leases, waiters
 from shared.models import Sandbox
 from shared.nodes import placement
@@ -28,11 +28,17 @@ from worker.loops.warm_pool import reconcile_pools
 def sweep(context: WorkerContext) -> None:
     """Place pending sandboxes, enqueue this node's due rows, apply deadlines, and delete expired records.
 
-    An error in one step ends no other, because the next sweep may fail in the same place. It is raised at the end.
+    An error in one step ends no other, because the next sweep may fail in the same place. It is raised at the end, and
+    of several errors rather a bug in this service than an unavailable store.
     """
-    with ExitStack() as steps:
-        for step in reversed(find_due(context.database.fetch, STEPS)):
-            steps.callback(step, context)
+    errors: list[Exception] = []
+    for step in find_due(context.database.fetch, STEPS):
+        try:
+            step(context)
+        except Exception as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+    if errors:
+        raise next((error for error in errors if not isinstance(error, StoreError)), errors[0])
 
 
 def _place_waiting(context: WorkerContext) -> None:

@@ -21,6 +21,7 @@ from shared.errors import QuotaExceeded
 from shared.ids import parse_id
 from shared.models import Sandbox
 from shared.observability import metrics
+from shared.sandboxes import deadlines
 
 # Max events in one transaction, which keeps other writers waiting, on SQLite all of them. A report that ends in an
 # error is repeated, and events that are stored already are not stored again.
@@ -79,6 +80,10 @@ def receive_events(
         refusal = _record(context, sandbox, queue, hex_id, part, refusal)
     if refusal is not None:
         raise refusal
+    # Refused events are no use of the sandbox: the agent server repeats them for ever.
+    if deadlines.is_activity_stale(sandbox):
+        with context.database.transaction() as session:
+            deadlines.record_activity(session, sandbox.id)
     return Success()
 
 

@@ -42,7 +42,10 @@ def _limit_split(servers: Any) -> Any:
     entries = servers.values() if isinstance(servers, dict) else servers if isinstance(servers, list) else ()
     values = [entry.get(name) for entry in entries if isinstance(entry, dict) for name in ("args", "env")]
     if sum(len(text) for text in values if isinstance(text, str)) > MAX_SPLIT_LENGTH:
-        raise ValueError(f"texts of args and env have at most {MAX_SPLIT_LENGTH} characters: send lists and maps")
+        raise ValueError(
+            f"all args and env that are sent as texts have at most {MAX_SPLIT_LENGTH} characters together: send lists "
+            "and maps instead"
+        )
     return servers
 
 

@@ -105,6 +105,8 @@ def run(
             _delete_everything(site, workload)
         except Broken as broken:
             result.violations += broken.violations
+        except AssertionError as error:  # of a client: a wrong response
+            result.violations.append(str(error))
         finally:
             workload.close()
             watch.stop()

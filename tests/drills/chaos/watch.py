@@ -48,6 +48,8 @@ class Watch:
             found = find_doubles(self._ready, self._running)
         except (AssertionError, SQLAlchemyError):
             return  # the containers or the status of a node cannot be read
+        if found is None:
+            return
         self.checks += 1
         since = time.monotonic() - ROUND_SECONDS
         outside = [fault for fault in self._nemesis.log if fault.kind == STARTED_OUTSIDE]
@@ -64,8 +66,8 @@ class Watch:
         return {item.labels.get(SANDBOX_LABEL, item.name) for item in found}
 
 
-def find_doubles(ready: Callable[[], Collection[str]], running: ListRunning) -> Mapping[str, str]:
-    """Find the sandboxes that run on two READY nodes at once, and where.
+def find_doubles(ready: Callable[[], Collection[str]], running: ListRunning) -> Mapping[str, str] | None:
+    """Find the sandboxes that run on two READY nodes at once, and where; None: fewer than two nodes are READY.
 
     Two engines cannot be listed at the same moment, so each is listed twice, one after the other. A container that ran
     on the first node before and after it ran on the second ran on both at once. Both nodes must be READY before the
@@ -75,6 +77,8 @@ def find_doubles(ready: Callable[[], Collection[str]], running: ListRunning) -> 
     first = {node: set(running(node)) for node in before}
     again = {node: first[node] & set(running(node)) for node in before if _may_double(node, first)}
     after = set(ready())
+    if len(after.intersection(before)) < 2:
+        return None
     found: dict[str, str] = {}
     for sandbox_id in {sandbox_id for found in again.values() for sandbox_id in found}:
         where = [node for node in sorted(again) if sandbox_id in again[node] and node in after]

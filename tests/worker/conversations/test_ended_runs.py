@@ -188,9 +188,10 @@ def test_server_that_fails_for_long_is_rarely_asked(
     booted_at = now() - MAX_STATUS_WAIT
     change(context, Sandbox, conversation.sandbox_id, status_changed_at=booted_at)
     change(context, Conversation, conversation.id, execution_status_at=booted_at - MAX_STATUS_WAIT)
+    make_event(context.database, conversation, timestamp=booted_at - MAX_STATUS_WAIT)
     refresh_conversation(context, conversation.id)
     found = row(context, Conversation, conversation.id)
-    assert (found.execution_status, found.attempt) == ("running", 0)
+    assert (found.execution_status, found.execution_reason, found.attempt) == ("running", None, 0)
     assert found.due_at is not None
     assert 10 < (found.due_at - now()).total_seconds() <= 15
     del server.refuse["get_conversation"]

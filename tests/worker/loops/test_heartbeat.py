@@ -2,6 +2,7 @@
 
 import signal
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from sqlalchemy import event
@@ -14,12 +15,13 @@ from shared.states import NodeStatus
 from tests.factories import NODE_ID, ApiUser, make_node
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenarios import change, row, running
-from worker.__main__ import send_first_heartbeat, send_heartbeat_or_exit
+from worker.__main__ import send_heartbeat_or_exit
 from worker.context import WorkerContext
 from worker.engine.requirements import find_disk_shortage
 from worker.loops.failover import NodeFailureDetector
 from worker.loops.heartbeat import send_heartbeat
 from worker.sandboxes.container_spec import container_name
+from worker.startup import await_store
 
 
 def node_after_heartbeat(context: WorkerContext) -> Node:
@@ -49,7 +51,7 @@ def test_first_heartbeat_waits_until_the_database_can_be_written(
         engine.dispose()
 
     monkeypatch.setattr("shared.db.waiting.time.sleep", repair)
-    send_first_heartbeat(context)
+    await_store(context, partial(send_heartbeat, context))
     assert row(context, Node, NODE_ID).status == NodeStatus.READY
 
 

@@ -1,20 +1,16 @@
 """The sweep enqueues due rows periodically, for the worker of their node only."""
 
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import time_machine
-from sqlmodel import col, insert, select
+from sqlmodel import insert, select
 
 from shared.clock import after, now
-from shared.db.database import Database, StoreError
 from shared.ids import new_id
 from shared.leasing.leases import MAX_OF_OWNER
-from shared.models import Conversation, IdempotencyKey, Node, Sandbox, SandboxSpec, StartTask
+from shared.models import Conversation, IdempotencyKey, Node, Sandbox, StartTask
 from shared.queue.jobs import CheckSandbox, Job, RefreshConversation, StartConversation, StartSandbox
 from shared.states import Desired, NodeStatus, Stage, Status
 from tests.doubles import RecordingPublisher
@@ -24,18 +20,14 @@ from tests.factories import (
     make_conversation,
     make_node,
     make_sandbox,
-    make_spec,
     make_start_task,
     make_user,
 )
 from tests.fakes.engine import FakeEngine
-from tests.services.foreign_locks import locked_row
 from tests.worker.scenarios import assert_at_rest, change, deliver, row, set_desired, start
 from worker.context import WorkerContext
 from worker.loops.heartbeat import send_heartbeat
 from worker.loops.sweep import sweep
-
-SPECS = ["image:a", "image:b"]
 
 
 def swept(context: WorkerContext) -> list[Job]:
@@ -44,13 +36,6 @@ def swept(context: WorkerContext) -> list[Job]:
     context.publisher.jobs.clear()
     sweep(context)
     return list(context.publisher.jobs)
-
-
-def warm_specs(context: WorkerContext) -> list[str]:
-    """The specs of the warm sandboxes that are to run."""
-    warm = select(Sandbox.spec_id).where(col(Sandbox.owner_id).is_(None), Sandbox.desired == Desired.RUNNING)
-    with context.database.reading() as session:
-        return sorted(session.exec(warm).all())
 
 
 @pytest.fixture
@@ -241,46 +226,6 @@ class TestPlacementOfDeletes:
         started = make_sandbox(context.database, user, status=Status.STARTING, node_id=None)
         assert swept(context) == [StartSandbox(started.id, other_worker.settings.node)]
         assert row(context, Sandbox, sandbox_id).node_id is None
-
-
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-class TestLockedRows:
-    """An operator's session locks a row for longer than a sweep waits."""
-
-    @pytest.fixture
-    def context(self, context: WorkerContext, database_url: str) -> Iterator[WorkerContext]:
-        settings = context.settings.model_copy(update={"warm_boot_concurrency": 2})
-        with closing(Database(database_url, lock_seconds=0.1)) as database:
-            yield replace(context, database=database, settings=settings)
-
-    def test_locked_spec_delays_its_own_pool_only(self, context: WorkerContext) -> None:
-        for spec_id in SPECS:
-            make_spec(context.database, spec_id, warm_target=1, warm_most=1)
-        with locked_row(context.database, "sandbox_spec", SPECS[0]):
-            sweep(context)
-            assert warm_specs(context) == SPECS[1:]
-        sweep(context)
-        assert warm_specs(context) == SPECS
-
-    def test_failure_in_the_pool_of_a_locked_spec_is_counted_later(self, context: WorkerContext, user: ApiUser) -> None:
-        for spec_id in SPECS:
-            make_spec(context.database, spec_id, warm_target=1, warm_most=1)
-        make_sandbox(context.database, user, spec_id=SPECS[0], owner_id=None, status=Status.ERROR)
-        with locked_row(context.database, "sandbox_spec", SPECS[0]):
-            sweep(context)
-            assert warm_specs(context) == SPECS
-        sweep(context)
-        assert warm_specs(context) == SPECS[1:]
-        assert row(context, SandboxSpec, SPECS[0]).warm_failures == 1
-
-    def test_locked_node_delays_placements_only(self, context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> None:
-        waiting = make_sandbox(context.database, user, status=Status.STARTING, node_id=None)
-        change(context, Sandbox, sandbox.id, due_at=now())
-        with locked_row(context.database, "node", NODE_ID), pytest.raises(StoreError):
-            sweep(context)
-        assert isinstance(context.publisher, RecordingPublisher)
-        assert context.publisher.jobs == [CheckSandbox(sandbox.id, NODE_ID)]
-        assert swept(context) == [StartSandbox(waiting.id, NODE_ID)]
 
 
 def test_expired_stored_responses_are_deleted(context: WorkerContext, user: ApiUser) -> None:

@@ -19,7 +19,7 @@ from tests.factories import NODE_ID, ApiUser, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.rows import all_rows
 from tests.worker.scenarios import another, change, row, running, start
-from worker.__main__ import await_right_clock, make_periodic_tasks
+from worker.__main__ import make_periodic_tasks
 from worker.context import WorkerContext
 from worker.loops.door_check import DoorCheck
 from worker.loops.health_monitor import open_monitor
@@ -27,6 +27,7 @@ from worker.loops.heartbeat import send_heartbeat
 from worker.loops.periodic import unless_clock_is_wrong
 from worker.loops.sweep import sweep
 from worker.sandboxes.reconciler import reconcile
+from worker.startup import await_right_clock
 
 CLOSE = timedelta(seconds=30)
 HOUR = 3600
@@ -159,9 +160,9 @@ def test_worker_waits_for_the_right_time_before_it_begins(
         waited.append(pause)
         traveller.stop()
 
-    monkeypatch.setattr("worker.__main__.keep_clock_synced", lambda _database: None)
+    monkeypatch.setattr("worker.startup.keep_clock_synced", lambda _database: None)
     # Other threads use the real `time.sleep`.
-    monkeypatch.setattr("worker.__main__.time", SimpleNamespace(sleep=set_clock))
+    monkeypatch.setattr("worker.startup.time", SimpleNamespace(sleep=set_clock))
     traveller.start()
     await_right_clock(context)
     assert waited == [context.settings.heartbeat_seconds]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -63,16 +62,30 @@ def test_conversation_is_due_for_a_read_of_its_state(
     assert due_at <= after(MAX_SECONDS)
 
 
-def test_repeats_of_refused_events_are_no_activity(send: Send, sandbox: Sandbox, database: Database) -> None:
+def test_refused_events_are_no_activity(send: Send, sandbox: Sandbox, database: Database) -> None:
     reports = [event_report() for _ in range(3)]
-    with time_machine.travel(after(60), tick=False) as clock:
+    with time_machine.travel(after(60), tick=False):
         assert send(*reports) == 429
-        used = as_stored(database, sandbox).last_active_at
-        assert used == now()
-        clock.shift(timedelta(minutes=1))
-        assert send(*reports) == 429
-        assert as_stored(database, sandbox).last_active_at == used
+        assert as_stored(database, sandbox).last_active_at == sandbox.last_active_at
         assert send(*reports[:2]) == 200
-        clock.shift(timedelta(minutes=1))
-        assert send(reports[0]) == 200
         assert as_stored(database, sandbox).last_active_at == now()
+
+
+def test_events_of_an_agent_that_has_failed_are_activity(
+    send: Send, conversation: Conversation, sandbox: Sandbox, database: Database
+) -> None:
+    with database.transaction() as session:
+        found = session.get_one(Conversation, conversation.id)
+        found.execution_status, found.execution_reason = "error", "LLMAuthenticationError"
+    with time_machine.travel(after(60), tick=False):
+        assert send(event_report()) == 200
+        assert as_stored(database, sandbox).last_active_at == now()
+
+
+def test_reason_ends_when_the_events_are_stored(send: Send, conversation: Conversation, database: Database) -> None:
+    late = [update_report("execution_status", status, at) for at, status in enumerate(("running", "idle", "finished"))]
+    assert send(*late) == 429
+    assert as_stored(database, conversation).execution_reason == "events_refused"
+    assert send(*late[:2]) == 200
+    found = as_stored(database, conversation)
+    assert (found.execution_status, found.execution_reason) == ("finished", None)
